@@ -1,0 +1,75 @@
+"""Online class-incremental learning: learners that see each batch once and keep recognising the old classes."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dualmix.config import Composed as Composed
+    from dualmix.config import Config as Config
+    from dualmix.config import compose as compose
+    from dualmix.data import Data as Data
+    from dualmix.data import Images as Images
+    from dualmix.data import load as load_data
+    from dualmix.errors import BusyError as BusyError
+    from dualmix.errors import ConfigError as ConfigError
+    from dualmix.errors import DataError as DataError
+    from dualmix.errors import DualmixError as DualmixError
+    from dualmix.errors import InputError as InputError
+    from dualmix.errors import StoreError as StoreError
+    from dualmix.learners.replay import Replay as Replay
+    from dualmix.memory import Memory as Memory
+    from dualmix.methods import ER as ER
+    from dualmix.methods import Finetune as Finetune
+    from dualmix.model import Classifier as Classifier
+    from dualmix.model import ReducedResNet18 as ReducedResNet18
+    from dualmix.policies.reservoir import Reservoir as Reservoir
+    from dualmix.policies.uniform import Uniform as Uniform
+    from dualmix.recipe import build as build
+    from dualmix.recipe import create as create
+    from dualmix.recipe import load as load
+    from dualmix.recipe import save as save
+    from dualmix.registry import Method as Method
+    from dualmix.registry import register as register
+    from dualmix.rng import Rng as Rng
+    from dualmix.run import Result as Result
+    from dualmix.run import run as train
+    from dualmix.settings import value as value
+    from dualmix.store import Store as Store
+    from dualmix.stream import Plan as Plan
+    from dualmix.stream import Stream as Stream
+    from dualmix.stream import plan as plan
+    from dualmix.types import Batch as Batch
+    from dualmix.types import Learner as Learner
+    from dualmix.types import Placement as Placement
+
+_HOMES = {
+    "config": ("Composed", "Config", "compose"),
+    "data": ("Data", "Images", "load_data"),
+    "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),
+    "learners.replay": ("Replay",),
+    "memory": ("Memory",),
+    "methods": ("ER", "Finetune"),
+    "model": ("Classifier", "ReducedResNet18"),
+    "policies.reservoir": ("Reservoir",),
+    "policies.uniform": ("Uniform",),
+    "recipe": ("build", "create", "load", "save"),
+    "registry": ("Method", "register"),
+    "rng": ("Rng",),
+    "run": ("Result", "train"),
+    "settings": ("value",),
+    "store": ("Store",),
+    "stream": ("Plan", "Stream", "plan"),
+    "types": ("Batch", "Learner", "Placement"),
+}
+_RENAMED = {"load_data": "load", "train": "run"}
+__all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for, so that the command line starts without torch."""
+    for home, names in _HOMES.items():
+        if name in names:
+            found = getattr(import_module(f"dualmix.{home}"), _RENAMED.get(name, name))
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'dualmix' has no attribute {name!r}")

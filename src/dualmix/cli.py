@@ -1,0 +1,333 @@
+"""The command line. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dualmix.errors import DualmixError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dualmix.config import Composed
+
+STORE = "runs"
+EPILOG = """\
+first steps:
+  dualmix run er                            train experience replay on the embedded digits
+  dualmix run er --method.memory 100        change any setting (dualmix run er --help lists them)
+  dualmix show er                           the learning curve of a run
+  dualmix explain er                        every value, its origin and what the paper says
+
+The same command again goes on where a run was cut off, or says that it is done.
+Exit codes: 0 done, 2 something to put right (one sentence says what), 130 stopped by Ctrl-C.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _dispatch(words)
+    except DualmixError as fault:
+        print(f"dualmix: {fault}", file=sys.stderr)
+        code = 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def _dispatch(words: list[str]) -> int:
+    words, overrides, faults, wants_settings = _split(words)
+    given = _parser().parse_args(words)
+    for plugin in getattr(given, "plugin", None) or ():
+        from dualmix.registry import load_plugin
+
+        load_plugin(plugin)
+    if wants_settings:
+        return _settings(given.preset)
+    if hasattr(given, "preset"):
+        from dualmix.config import compose
+
+        given.composed = compose(given.preset, overrides, faults)
+    elif hasattr(given, "data"):
+        given.data = _data_settings(given.name, overrides, faults)
+    code: int = given.command(given)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="dualmix",
+        description="Online class-incremental learning: train, resume, compare.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+
+    def add(name: str, command: Any, doc: str, **more: Any) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=doc, description=doc, allow_abbrev=False, **more)
+        made.set_defaults(command=command)
+        return made
+
+    store = argparse.ArgumentParser(add_help=False)
+    store.add_argument(
+        "--store",
+        type=Path,
+        default=Path(os.environ.get("DUALMIX_STORE", STORE)),
+        help=f"folder of runs (default: DUALMIX_STORE, else {STORE}/)",
+    )
+    plain = argparse.ArgumentParser(add_help=False)
+    plain.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    preset = argparse.ArgumentParser(add_help=False)
+    preset.add_argument(
+        "preset", metavar="PRESET", help="a name from `dualmix methods`, a saved config, or a run's folder"
+    )
+    preset.add_argument("--plugin", action="append", type=Path, metavar="FILE", help="a file that registers a method")
+
+    run = add(
+        "run",
+        _run,
+        "Train a method on a stream, or go on where it was cut off.",
+        parents=[preset, store, plain],
+        epilog="Settings are flags too, e.g. --method.memory 2000 --data.name cifar100 --seed 3: "
+        "`dualmix run PRESET --help` lists them all.",
+    )
+    run.add_argument("--fresh", action="store_true", help="start over, whatever is there")
+    run.add_argument("--quiet", action="store_true", help="print the result only")
+    add("explain", _explain, "Show every value, its origin and what the paper says.", parents=[preset, plain])
+    methods = add("methods", _methods, "List the methods.", parents=[plain])
+    methods.add_argument("--plugin", action="append", type=Path, metavar="FILE", help="a file that registers a method")
+    show = add("show", _show, "Show a run's scores and learning curve.", parents=[store, plain])
+    show.add_argument("run", metavar="RUN", help="a run's folder, its name or a part of it")
+    demo = add("demo", _demo, "Compare methods over seeds on the embedded digits.", parents=[store])
+    demo.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds a method (default: 5)")
+    _add_data(commands)
+    return parser
+
+
+def _add_data(commands: Any) -> None:
+    doc = "Get, list and check data sets."
+    data = commands.add_parser("data", help=doc, description=doc, allow_abbrev=False)
+    actions = data.add_subparsers(title="actions", metavar="ACTION", required=True, parser_class=_Parser)
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    for name, command, doc in (
+        ("get", _data_get, "Download a data set; a broken transfer goes on where it stopped."),
+        ("verify", _data_verify, "Count classes, check shapes and checksums, and say what the files are."),
+        ("list", _data_list, "Show which data sets are here, where, and how big."),
+    ):
+        made = actions.add_parser(
+            name,
+            help=doc,
+            description=doc,
+            parents=[shared],
+            allow_abbrev=False,
+            epilog="Settings are flags too: --data.root DIR (else DUALMIX_DATA, else the platform's cache folder), "
+            "--data.path, --data.size, --data.held_out, --data.split_seed.",
+        )
+        if name == "list":
+            made.set_defaults(name="digits")
+        else:
+            made.add_argument("name", metavar="NAME", help="a name from `dualmix data list`")
+        made.set_defaults(command=command, data=None)
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose faults are one sentence and exit code 2."""
+
+    def error(self, message: str) -> Any:
+        raise DualmixError(f"{message} (see `{self.prog} --help`).")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"dualmix {version('dualmix')}")
+        parser.exit()
+
+
+OWN_FLAGS = {
+    "--store": 1,
+    "--plugin": 1,
+    "--seeds": 1,
+    "--fresh": 0,
+    "--quiet": 0,
+    "--json": 0,
+    "--help": 0,
+    "--version": 0,
+}
+
+
+def _split(words: list[str]) -> tuple[list[str], dict[str, str], list[str], bool]:
+    """Part a command's own words from settings such as ``--method.memory 100``; notice a wish for settings' help."""
+    rest: list[str] = []
+    settings: dict[str, str] = {}
+    faults: list[str] = []
+    takes_settings = bool(words) and words[0] in ("run", "explain", "data")
+    at = 0
+    while at < len(words):
+        word = words[at]
+        name, equals, inline = word.partition("=")
+        at += 1
+        if not takes_settings or not word.startswith("--") or name in OWN_FLAGS:
+            rest.append(word)
+            if OWN_FLAGS.get(name) and not equals and at < len(words):
+                rest.append(words[at])
+                at += 1
+            continue
+        if equals:
+            settings[name[2:]] = inline
+        elif at < len(words) and not words[at].startswith("--"):
+            settings[name[2:]] = words[at]
+            at += 1
+        else:
+            faults.append(f"{name}: needs a value")
+    asks = [word for word in rest if word in ("--help", "-h")]
+    wants_settings = bool(asks) and words[0] == "run" and len([w for w in rest if not w.startswith("-")]) > 1
+    if wants_settings:
+        rest = [word for word in rest if word not in asks]
+    return rest, settings, faults, wants_settings
+
+
+def _run(given: argparse.Namespace) -> int:
+    from dualmix.data import load
+    from dualmix.store import Store
+
+    composed: Composed = given.composed
+    store = Store(given.store)
+    images = load(composed.config.data)
+    folder = store.folder(composed, images.fingerprint)
+    console = _console(stderr=True, quiet=given.quiet or given.json)
+    for note in images.notes:
+        console.print(f"note: {images.name}: {note}", highlight=False)
+    if folder.done and not given.fresh:
+        console.print(f"done already (--fresh starts over): {folder.path}", highlight=False, soft_wrap=True)
+        return _report(folder.path, folder.read_json("scores.json"), folder.read_json("times.json"), given.json)
+    from dualmix.progress import Display
+    from dualmix.run import Stopped, run
+
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda caught, _: asked.append(caught))
+    try:
+        with Display(console) as display:
+            result = run(composed, store, fresh=given.fresh, watch=display, stop=lambda: bool(asked))
+    except Stopped as stopped:
+        print(f"dualmix: {stopped}.", file=sys.stderr)
+        return 130
+    return _report(result.folder.path, result.scores, result.times, given.json)
+
+
+def _report(path: Path, scores: dict[str, Any], times: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"run": str(path), "scores": scores, "times": times}))
+        return 0
+    from dualmix.show import results
+
+    _console().print(results(path, scores, times))
+    return 0
+
+
+def _explain(given: argparse.Namespace) -> int:
+    from dualmix.show import explanation, explanation_rows
+
+    if given.json:
+        print(json.dumps(explanation_rows(given.composed), indent=1))
+    else:
+        _console().print(explanation(given.composed))
+    return 0
+
+
+def _settings(preset: str) -> int:
+    from dualmix.config import compose
+    from dualmix.show import settings
+
+    _console().print(settings(compose(preset)))
+    return 0
+
+
+def _methods(given: argparse.Namespace) -> int:
+    from dualmix.registry import presets
+    from dualmix.show import method_table
+
+    if given.json:
+        print(json.dumps({name: {"doc": p.doc, "paper": p.paper} for name, p in presets().items()}, indent=1))
+    else:
+        _console().print(method_table(presets()))
+    return 0
+
+
+def _show(given: argparse.Namespace) -> int:
+    from dualmix.show import curve, curve_rows
+    from dualmix.store import Store
+
+    folder = Store(given.store).find(given.run)
+    if given.json:
+        print(json.dumps(curve_rows(folder), indent=1))
+    else:
+        _console().print(curve(folder))
+    return 0
+
+
+def _demo(given: argparse.Namespace) -> int:
+    from dualmix.demo import demo
+
+    if given.seeds < 1:
+        raise DualmixError("--seeds must be 1 or more.")
+    _console().print(demo(given.store, given.seeds, _console(stderr=True)))
+    return 0
+
+
+def _data_settings(name: str, overrides: dict[str, str], faults: list[str]) -> Any:
+    from dualmix.config import compose_data
+
+    return compose_data({"data.name": name, **overrides}, faults)
+
+
+def _data_get(given: argparse.Namespace) -> int:
+    from dualmix.data.catalog import root
+    from dualmix.data.fetch import get
+
+    print(get(given.data.name, root(given.data.root)))
+    return 0
+
+
+def _data_verify(given: argparse.Namespace) -> int:
+    from dualmix.data.verify import verify
+    from dualmix.show import verification
+
+    report = verify(given.data)
+    _console().print(verification(report, as_json=given.json))
+    return 0 if report.ok else 2
+
+
+def _data_list(given: argparse.Namespace) -> int:
+    from dualmix.data.catalog import root
+    from dualmix.data.verify import listing
+    from dualmix.show import data_table
+
+    where = root(given.data.root)
+    _console().print(data_table(where, listing(where), as_json=given.json))
+    return 0
+
+
+def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, quiet=quiet, highlight=False)
+
+
+if __name__ == "__main__":
+    main()

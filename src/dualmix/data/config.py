@@ -1,0 +1,63 @@
+"""Data: the settings that choose a data set."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Self
+
+from pydantic import field_validator, model_validator
+
+from dualmix.data.catalog import DATASETS
+from dualmix.settings import Settings, value
+
+
+class Data(Settings):
+    """Which images to learn from and how to decode them."""
+
+    name: str = value(
+        "digits",
+        f"Data set: {', '.join(DATASETS)}.",
+        paper="CIFAR-100, Mini-ImageNet, Tiny-ImageNet",
+        source="ours",
+    )
+    root: Path | None = value(None, "Folder that holds the data; else DUALMIX_DATA, else the platform's cache folder.")
+    path: Path | None = value(None, "Your own data: a folder for `folder`, a .npz file for `arrays`.")
+    size: int | None = value(
+        None,
+        "Height and width to resize images to when they are decoded; native if not given.",
+        paper="32, 84 and 64: native",
+        source="paper",
+        ge=4,
+        le=1024,
+    )
+    held_out: float = value(0.2, "Share of each class for testing where the data are not divided.", gt=0, lt=1)
+    split_seed: int = value(
+        0,
+        "Seed of the draw of test images where the data are not divided.",
+        source="ours",
+        ge=0,
+        le=2**63 - 1,
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name in DATASETS:
+            return name
+        near = get_close_matches(name.lower().replace("-", "_"), DATASETS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(DATASETS)}."
+        raise ValueError(f"there is no data set {name!r}: {hint}")
+
+    @model_validator(mode="after")
+    def _path_fits(self) -> Self:
+        own = DATASETS[self.name].own
+        if own and self.path is None:
+            what = "the folder of your images" if self.name == "folder" else "your .npz file"
+            raise ValueError(f"the data set {self.name!r} needs --data.path with {what}.")
+        if not own and self.path is not None:
+            raise ValueError(
+                f"--data.path is for your own images, not for {self.name!r}: choose --data.name folder or "
+                f"arrays, or use --data.root for the folder that holds {self.name}."
+            )
+        return self

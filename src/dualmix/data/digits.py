@@ -1,0 +1,55 @@
+"""Digits: the 1,797 handwritten digits inside scikit-learn, the data set that is always there."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dualmix.data import split
+from dualmix.data.images import Decoded
+from dualmix.data.pixels import resize
+from dualmix.data.source import Source, stamp
+from dualmix.errors import DataError
+
+if TYPE_CHECKING:
+    from dualmix.data.config import Data
+
+
+def find(root: Path, data: Data) -> Source:
+    """Locate the table inside scikit-learn without importing it."""
+    spec = find_spec("sklearn")
+    for place in (spec and spec.submodule_search_locations) or []:
+        table = Path(place) / "datasets" / "data" / "digits.csv.gz"
+        if table.is_file():
+            return Source(
+                "scikit-learn",
+                table,
+                (stamp(table, table.parent),),
+                data.size,
+                data.held_out,
+                data.split_seed,
+            )
+    raise DataError("scikit-learn's handwritten digits are not installed: run `pip install scikit-learn`.")
+
+
+def decode(source: Source) -> Decoded:
+    """Read the digits as 8 x 8 grey images, 0..16 stretched to 0..255, and hold out a share of each class."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415
+
+    assert source.held_out is not None and source.seed is not None
+    table = load_digits()
+    x = resize(np.rint(table.images * (255 / 16)).astype(np.uint8)[:, :, :, None], source.size)
+    y = table.target.astype(np.int64)
+    test = split.draw(y, split.share(source.held_out), source.seed)
+    return Decoded(
+        train_x=x[~test],
+        train_y=y[~test],
+        test_x=x[test],
+        test_y=y[test],
+        classes=tuple(str(digit) for digit in range(10)),
+        notes=(split.note(source.held_out, source.seed),),
+        test_rows=np.flatnonzero(test),
+    )

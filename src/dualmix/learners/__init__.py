@@ -1,0 +1,1 @@
+"""The loops that learn from a stream, one file each."""

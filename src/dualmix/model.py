@@ -1,0 +1,218 @@
+"""The reduced ResNet-18 and a linear head that is fixed or grows with the classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dualmix.errors import ConfigError, InputError
+from dualmix.rng import generator
+from dualmix.types import Labels
+
+POOL = 4
+
+
+class Block(nn.Module):
+    """conv-BN-ReLU-conv-BN plus shortcut, then ReLU; a 1x1 conv and BN on the shortcut where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = (
+            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            if stride != 1 or inputs != outputs
+            else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's feature map."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class ReducedResNet18(nn.Module):
+    """Basic blocks [2, 2, 2, 2] of widths w, 2w, 4w, 8w on a 3x3 stem without max-pooling, then 4x4 average pooling.
+
+    A stage halves the map only while it stays at least as large as the pooling window, so that images below 32 pixels
+    work too; at 32 pixels and above this is the network of the paper's baselines.
+
+    Attributes
+    ----------
+    features
+        Length of the feature vector: 160 at 32 pixels, 640 at 64 and at 84 (width 20).
+    """
+
+    def __init__(self, shape: tuple[int, int, int] = (3, 32, 32), width: int = 20) -> None:
+        super().__init__()
+        channels, *sides = shape
+        if min(sides) < POOL:
+            raise ConfigError(f"Images of {sides[0]}x{sides[1]} pixels are too small: the least is {POOL}x{POOL}.")
+        self.stem = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
+        self.bn = nn.BatchNorm2d(width)
+        blocks: list[nn.Module] = []
+        inputs = width
+        for stage in range(4):
+            halved = [math.ceil(side / 2) for side in sides]
+            stride = 2 if stage and min(halved) >= POOL else 1
+            sides = halved if stride == 2 else sides
+            outputs = width * 2**stage
+            blocks += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+            inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.features = inputs * math.prod(side // POOL for side in sides)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one feature vector an image."""
+        x = self.blocks(F.relu(self.bn(self.stem(x))))
+        return F.avg_pool2d(x, POOL).flatten(1)
+
+
+class Classifier(nn.Module):
+    """Backbone and linear head over raw labels, which take head columns in the order in which they are first seen.
+
+    Parameters
+    ----------
+    shape
+        (C, H, W) of the images.
+    classes
+        Columns of a fixed head, all of which take part in the softmax from the start; None: the head grows.
+    seed
+        Decides every initial weight; the row of a column is the same in a fixed and in a growing head.
+    width
+        Channels of the first stage.
+    mean, std
+        Channel statistics that normalise pixels in [0, 1]; empty: no normalisation.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        classes: int | None = None,
+        seed: int = 0,
+        width: int = 20,
+        mean: Sequence[float] = (),
+        std: Sequence[float] = (),
+        device: str | torch.device = "cpu",
+    ) -> None:
+        super().__init__()
+        if mean and len(mean) != shape[0]:
+            raise ConfigError(f"model.mean has {len(mean)} numbers, but the images have {shape[0]} channels.")
+        self.shape, self.classes, self.seed = shape, classes, seed
+        self.labels: list[int | str] = []
+        self._columns: dict[int | str, int] = {}
+        with torch.device("meta"):
+            self.backbone = ReducedResNet18(shape, width)
+        self.backbone.to_empty(device="cpu")
+        _initialise(self.backbone, seed)
+        self.weight = nn.Parameter(torch.empty(0, self.backbone.features))
+        self.bias = nn.Parameter(torch.empty(0))
+        self._grow(classes or 0)
+        self.register_buffer("mean", torch.tensor(tuple(mean)).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(tuple(std)).view(-1, 1, 1), persistent=False)
+        self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.weight.device
+
+    def pixels(self, raw: Tensor) -> Tensor:
+        """Turn uint8 rows (n, H, W, C) into floats (n, C, H, W) in [0, 1] without moving a byte of the layout."""
+        return raw.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return the features of images in [0, 1]."""
+        return self.backbone((x - self.mean) / self.std if len(self.mean) else x)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits over all columns."""
+        return F.linear(self.embed(x), self.weight, self.bias)
+
+    def admit(self, labels: Labels) -> Tensor:
+        """Return the head column of each raw label; a label never seen takes the next column.
+
+        Raises
+        ------
+        InputError
+            Text after numbers or numbers after text, or more classes than a fixed head has columns. Nothing changed.
+        """
+        raw = labels.tolist()
+        fresh = list(dict.fromkeys(label for label in raw if label not in self._columns))
+        if fresh and self.labels and type(fresh[0]) is not type(self.labels[0]):
+            raise InputError(
+                f"Labels so far are {type(self.labels[0]).__name__}, but {fresh[0]!r} is {type(fresh[0]).__name__}: "
+                "use one kind of label."
+            )
+        total = len(self.labels) + len(fresh)
+        if self.classes is not None and total > self.classes:
+            raise InputError(
+                f"Label {fresh[-1]!r} is class number {total}, but the head was fixed at {self.classes} classes: "
+                "make the learner without classes and its head grows."
+            )
+        for label in fresh:
+            self._columns[label] = len(self.labels)
+            self.labels.append(label)
+        if total > len(self.weight):
+            self._grow(total)
+        return torch.tensor([self._columns[label] for label in raw])
+
+    def names(self, columns: Tensor) -> Labels:
+        """Return the raw labels of head columns."""
+        found: Labels = np.asarray(self.labels)[columns.cpu().numpy()]
+        return found
+
+    def restore(self, labels: Sequence[int] | Sequence[str], state: dict[str, Tensor]) -> None:
+        """Take over labels and weights of another classifier of the same shape."""
+        self.labels = list(labels)
+        self._columns = {label: column for column, label in enumerate(self.labels)}
+        self._grow(len(state["weight"]))
+        self.load_state_dict(state)
+
+    def _grow(self, total: int) -> None:
+        rows = [_head_row(self.seed, column, self.weight.shape[1]) for column in range(len(self.weight), total)]
+        if rows:
+            fresh = torch.from_numpy(np.stack(rows)).to(self.device)
+            self.weight = nn.Parameter(torch.cat([self.weight.detach(), fresh[:, :-1]]))
+            self.bias = nn.Parameter(torch.cat([self.bias.detach(), fresh[:, -1]]))
+
+
+def _head_row(seed: int, column: int, features: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    bound = 1 / math.sqrt(features)
+    return generator(seed, "head", column).uniform(-bound, bound, features + 1).astype(np.float32)
+
+
+def _initialise(backbone: nn.Module, seed: int) -> None:
+    """Fill weights as torch's defaults do (uniform within 1/sqrt(fan-in)), but from our generator."""
+    rng = generator(seed, "init")
+    for module in backbone.modules():
+        if isinstance(module, nn.Conv2d):
+            bound = 1 / math.sqrt(module.weight[0].numel())
+            drawn = rng.uniform(-bound, bound, tuple(module.weight.shape)).astype(np.float32)
+            module.weight.data.copy_(torch.from_numpy(drawn))
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
+
+
+@contextmanager
+def glance(model: nn.Module) -> Iterator[None]:
+    """Look at a model in evaluation mode and without gradients; its statistics and mode stay as they were."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)

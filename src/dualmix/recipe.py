@@ -1,0 +1,102 @@
+"""All that is needed to make a learner, and to make it again from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dualmix import snapshot
+from dualmix.config import Model
+from dualmix.errors import ConfigError, StoreError
+from dualmix.model import Classifier
+from dualmix.registry import Method, get_method, nearest
+from dualmix.rng import Rng
+from dualmix.types import Learner
+
+
+def build(
+    method: Method,
+    shape: tuple[int, int, int],
+    *,
+    classes: int | None = None,
+    seed: int = 0,
+    model: Model | None = None,
+    device: str = "cpu",
+) -> Learner:
+    """Make a learner from a method's settings.
+
+    Parameters
+    ----------
+    method
+        Settings such as ``ER(memory=500)``.
+    shape
+        (C, H, W) of the images.
+    classes
+        Columns of a fixed head; None: the head grows with the classes that come.
+    seed
+        Decides weights, memory and augmentation.
+    """
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
+    model = model or Model()
+    network = Classifier(
+        shape, classes=classes, seed=seed, width=model.width, mean=model.mean, std=model.std, device=device
+    )
+    learner = method.build(network, Rng(seed))
+    learner.recipe = {
+        "kind": method.kind,
+        "method": method.model_dump(mode="json"),
+        "shape": list(shape),
+        "classes": classes,
+        "seed": seed,
+        "model": model.model_dump(mode="json"),
+    }
+    return learner
+
+
+def create(
+    name: str,
+    shape: tuple[int, int, int],
+    *,
+    classes: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    **settings: Any,
+) -> Learner:
+    """Make a learner by a method's name.
+
+    Examples
+    --------
+    >>> learner = create("er", shape=(3, 32, 32), memory=200, seed=1)
+    """
+    kind = get_method(name)
+    unknown = [f"{s}{nearest(s, kind.model_fields)}" for s in settings if s not in kind.model_fields]
+    if unknown:
+        raise ConfigError(f"Method {name!r} has no setting {', '.join(unknown)}.")
+    return build(kind(**settings), shape, classes=classes, seed=seed, device=device)
+
+
+def save(learner: Learner, path: Path | str) -> None:
+    """Save a learner with its memory and state of chance; the file holds no code and is replaced at once."""
+    snapshot.write(Path(path), {"recipe": learner.recipe, "learner": learner.state_dict()})
+
+
+def load(path: Path | str, device: str = "cpu") -> Learner:
+    """Load a learner that goes on exactly where it was saved."""
+    state = snapshot.read(Path(path))
+    try:
+        recipe = state["recipe"]
+        learner = build(
+            get_method(recipe["kind"])(**recipe["method"]),
+            tuple(recipe["shape"]),
+            classes=recipe["classes"],
+            seed=recipe["seed"],
+            model=Model(**recipe["model"]),
+            device=device,
+        )
+        learner.load_state_dict(state["learner"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as fault:
+        raise StoreError(f"{path} is not a saved learner ({type(fault).__name__}: {fault}).") from fault
+    return learner

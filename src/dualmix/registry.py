@@ -1,0 +1,143 @@
+"""Where methods and presets are found by name: the package's own, a plugin file's, an installed package's."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from dualmix.errors import ConfigError
+from dualmix.settings import Settings
+
+if TYPE_CHECKING:
+    from dualmix.model import Classifier
+    from dualmix.rng import Rng
+    from dualmix.types import Learner
+
+
+class Method(Settings):
+    """The frozen settings of a method; `build` makes the learner."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def build(self, model: Classifier, rng: Rng) -> Learner:
+        """Make a learner around a fresh network, with all its chance from `rng`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named row: a method, the values that the row fixes, and what it is.
+
+    Attributes
+    ----------
+    values
+        Dotted paths of a run's configuration (``method.lr``, ``stream.epochs``) and their values.
+    paper
+        Where the row stands in the paper, or "-".
+    """
+
+    name: str
+    kind: str
+    doc: str
+    paper: str = "-"
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+_METHODS: dict[str, type[Method]] = {}
+_PRESETS: dict[str, Preset] = {}
+M = TypeVar("M", bound=type[Method])
+
+
+def register(name: str, *, paper: str = "-", values: Mapping[str, Any] | None = None) -> Callable[[M], M]:
+    """Make a method known by name, with a preset of the same name.
+
+    Parameters
+    ----------
+    name
+        What users type; the first line of the class's docstring is shown beside it.
+    paper
+        Where the method stands in the paper.
+    values
+        What the preset sets apart from the method's own defaults.
+    """
+
+    def enter(method: M) -> M:
+        known = _METHODS.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (
+            method.__module__,
+            method.__qualname__,
+        ):
+            raise ConfigError(f"Method {name!r} is already defined in {known.__module__}: choose another name.")
+        method.kind = name
+        _METHODS[name] = method
+        doc = (method.__doc__ or "").strip().split("\n")[0]
+        add_preset(Preset(name, name, doc, paper, values or {}))
+        return method
+
+    return enter
+
+
+def add_preset(preset: Preset) -> None:
+    """Make a preset known."""
+    _PRESETS[preset.name] = preset
+
+
+def presets() -> dict[str, Preset]:
+    """Return all presets by name."""
+    _load_installed()
+    return dict(_PRESETS)
+
+
+def get_preset(name: str) -> Preset:
+    """Return a preset, or name the nearest one."""
+    found = presets().get(name)
+    if found is None:
+        raise ConfigError(f"There is no method {name!r}{nearest(name, _PRESETS)} (`dualmix methods` lists all).")
+    return found
+
+
+def get_method(kind: str) -> type[Method]:
+    """Return a method's settings class, or name the nearest one."""
+    _load_installed()
+    if kind not in _METHODS:
+        raise ConfigError(f"There is no method {kind!r}{nearest(kind, _METHODS)}; a plugin may be missing (--plugin).")
+    return _METHODS[kind]
+
+
+def load_plugin(path: Path) -> None:
+    """Run a user's own file so that what it registers is known. It is code: load only files that you trust."""
+    if not path.is_file():
+        raise ConfigError(f"There is no plugin file {path}.")
+    name = f"dualmix_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"The plugin {path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ConfigError:
+        raise
+    except Exception as fault:
+        raise ConfigError(f"The plugin {path} cannot be loaded: {type(fault).__name__}: {fault}.") from fault
+
+
+def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:
+    """Return "; did you mean ...?" for the valid name most like a wrong one, or nothing."""
+    close = get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""
+
+
+def _load_installed() -> None:
+    import dualmix.methods  # noqa: F401
+
+    for point in entry_points(group="dualmix.methods"):
+        if point.name not in _METHODS:
+            point.load()

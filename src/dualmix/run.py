@@ -1,0 +1,217 @@
+"""The only training loop: a stream through a learner, scored after each task, ready to die at any moment."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dualmix import metrics
+from dualmix.config import Composed
+from dualmix.data import Images, load
+from dualmix.events import Began, Ended, Event, Scored, Stepped
+from dualmix.recipe import build
+from dualmix.store import Folder, Store
+from dualmix.stream import Plan, plan
+from dualmix.types import Learner
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished run: where it is filed, its scores and what it cost."""
+
+    folder: Folder
+    scores: dict[str, Any]
+    times: dict[str, Any]
+
+
+class Stopped(Exception):  # noqa: N818
+    """The run was asked to stop and has saved itself."""
+
+
+def run(
+    composed: Composed,
+    store: Store,
+    *,
+    fresh: bool = False,
+    watch: Callable[[Event], None] = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Result:
+    """Train and score one configuration, going on from its last snapshot if there is one.
+
+    Parameters
+    ----------
+    fresh
+        Start over, whatever is in the run's folder.
+    watch
+        Is told what happens; it cannot change the run.
+    stop
+        Asked after each step; on True the run saves itself and raises `Stopped`.
+    """
+    images = load(composed.config.data)
+    folder = store.folder(composed, images.fingerprint)
+    if folder.done and not fresh:
+        return Result(folder, folder.read_json("scores.json"), folder.read_json("times.json"))
+    with folder.locked():
+        if fresh:
+            folder.clear()
+        return _train(composed, images, folder, watch, stop)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Where a run is: the next batch, what has been counted and what it has cost."""
+
+    task: int
+    batch: int
+    step: int
+    hits: Tensor
+    images: int
+    counts: list[NDArray[np.int64]]
+    times: dict[str, float]
+
+
+def _train(
+    composed: Composed,
+    images: Images,
+    folder: Folder,
+    watch: Callable[[Event], None],
+    stop: Callable[[], bool],
+) -> Result:
+    config = composed.config
+    torch.set_num_threads(config.threads)
+    order_seed, run_seed = config.seeds()
+    order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
+    classes = sum(len(task.classes) for task in order.tasks) if config.model.head == "fixed" else None
+    learner = build(
+        config.method, images.shape, classes=classes, seed=run_seed, model=config.model, device=config.device
+    )
+    state, remarks = folder.latest()
+    folder.begin(composed, order.record(), order.arrays(), _account(images))
+    at = _resumed(learner, state) if state else _Progress(0, 0, 0, torch.zeros((), dtype=torch.int64), 0, [], {})
+    folder.drop_after(at.step)
+    for remark in remarks:
+        folder.log(event="damaged snapshot", remark=remark)
+    folder.log(event="begin", step=at.step)
+    total = sum(order.steps(task) for task in range(len(order.tasks)))
+    watch(Began(folder.path, composed.label, len(order.tasks), total, at.step, tuple(remarks)))
+
+    while at.task < len(order.tasks):
+        for rows in order.batches(at.task, at.batch):
+            began = time.perf_counter()
+            loss = learner.observe(images.train_x[rows].transpose(0, 3, 1, 2), images.train_y[rows])
+            at.hits = at.hits + learner.hits
+            at.images += len(rows)
+            at.batch += 1
+            at.step += 1
+            _spend(at, "train_seconds", began)
+            watch(Stepped(at.task, at.step, loss, at.hits, at.images))
+            stopping = stop()
+            if stopping or (at.step % config.save_every == 0 and at.batch < order.steps(at.task)):
+                _save(folder, learner, at)
+            if stopping:
+                raise Stopped(f"stopped after step {at.step} of {total}; the same command goes on from there")
+        began = time.perf_counter()
+        learner.consolidate()
+        _spend(at, "train_seconds", began)
+        began = time.perf_counter()
+        at.counts.append(confusion(learner, images, order, at.task))
+        _spend(at, "evaluate_seconds", began)
+        at.task, at.batch = at.task + 1, 0
+        matrix = metrics.accuracy_matrix(np.stack(at.counts), [task.classes for task in order.tasks])
+        accuracy, forgetting = metrics.average_accuracy(matrix)[-1], metrics.forgetting(matrix)[-1]
+        folder.log(event="task", task=at.task, step=at.step, loss=float(loss), accuracy=float(accuracy))
+        _save(folder, learner, at)
+        watch(Scored(at.task - 1, at.step, float(accuracy), float(forgetting)))
+
+    counts = np.stack(at.counts)
+    scores = metrics.summary(counts, [task.classes for task in order.tasks])
+    scores["online_accuracy"] = float(at.hits) / max(at.images, 1)
+    times = _cost(at)
+    folder.finish({"recipe": learner.recipe, "learner": learner.state_dict()}, counts, scores, times)
+    folder.log(event="end", step=at.step, accuracy=scores["average_accuracy"])
+    watch(Ended(folder.path, scores, times))
+    return Result(folder, scores, times)
+
+
+def confusion(learner: Learner, images: Images, order: Plan, task: int) -> NDArray[np.int64]:
+    """Count (true class, predicted class) over the test images of all tasks up to `task`."""
+    classes = len(images.classes)
+    rows = np.concatenate([seen.test for seen in order.tasks[: task + 1]])
+    counts = np.zeros(classes * classes, dtype=np.int64)
+    for part in np.array_split(rows, max(1, len(rows) // 1000)):
+        predicted = learner.predict(images.test_x[part].transpose(0, 3, 1, 2)).astype(np.int64)
+        counts += np.bincount(images.test_y[part] * classes + predicted, minlength=classes * classes)
+    return counts.reshape(classes, classes)
+
+
+def _save(folder: Folder, learner: Learner, at: _Progress) -> None:
+    began = time.perf_counter()
+    folder.save(
+        at.step,
+        {
+            "key": folder.key,
+            "task": at.task,
+            "batch": at.batch,
+            "step": at.step,
+            "hits": int(at.hits),
+            "images": at.images,
+            "counts": torch.from_numpy(np.stack(at.counts).astype(np.int32)) if at.counts else torch.zeros(0, 0, 0),
+            "times": {**at.times, "peak_memory_mb": _peak_memory(at)},
+            "learner": learner.state_dict(),
+        },
+    )
+    _spend(at, "save_seconds", began)
+
+
+def _resumed(learner: Learner, state: dict[str, Any]) -> _Progress:
+    learner.load_state_dict(state["learner"])
+    counts = [np.asarray(stage, dtype=np.int64) for stage in state["counts"].numpy()]
+    return _Progress(
+        state["task"],
+        state["batch"],
+        state["step"],
+        torch.tensor(state["hits"]),
+        state["images"],
+        counts,
+        dict(state["times"]),
+    )
+
+
+def _spend(at: _Progress, name: str, began: float) -> None:
+    at.times[name] = at.times.get(name, 0.0) + time.perf_counter() - began
+
+
+def _cost(at: _Progress) -> dict[str, float]:
+    train = at.times.get("train_seconds", 0.0)
+    return {
+        **at.times,
+        "images_per_second": at.images / train if train else 0.0,
+        "peak_memory_mb": _peak_memory(at),
+    }
+
+
+def _peak_memory(at: _Progress) -> float:
+    unit = 1 if sys.platform == "darwin" else 1024
+    now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+    return max(now, at.times.get("peak_memory_mb", 0.0))
+
+
+def _account(images: Images) -> dict[str, Any]:
+    return {
+        "name": images.name,
+        "fingerprint": images.fingerprint,
+        "notes": list(images.notes),
+        "shape": list(images.shape),
+        "classes": list(images.classes),
+        "train": len(images.train_y),
+        "test": len(images.test_y),
+    }

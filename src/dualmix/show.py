@@ -1,0 +1,225 @@
+"""What the command line prints: settings, explanations, scores and learning curves, as tables of 80 columns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dualmix import metrics
+from dualmix.config import Composed, lookup, walk
+from dualmix.progress import clock
+from dualmix.registry import Preset
+from dualmix.store import Folder
+
+if TYPE_CHECKING:
+    from dualmix.data.verify import Entry, Report
+
+BAR = 24
+CHOICES = {
+    "paper": "the paper's",
+    "reference": "reference code's",
+    "inferred": "inferred",
+    "ours": "ours",
+}
+
+
+def results(path: Path, scores: Mapping[str, Any], times: Mapping[str, Any]) -> RenderableType:
+    """Return the scores of a finished run."""
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for name, doc in (
+        ("average_accuracy", "after the last task, Eq. 14"),
+        ("forgetting", "after the last task, Eq. 15"),
+        ("forgetting_ref", "the reference code's variant"),
+        ("anytime_accuracy", "mean over the tasks of Eq. 14"),
+        ("learning_accuracy", "of each task just after it"),
+        ("backward_transfer", "change since then"),
+        ("online_accuracy", "of each image before it is learned"),
+    ):
+        table.add_row(name.replace("_", " "), percent(scores.get(name)), doc)
+    cost = (
+        f"trained {clock(times['train_seconds'])}, tested {clock(times['evaluate_seconds'])}, "
+        f"{times['images_per_second']:.0f} images/s, peak memory {times['peak_memory_mb']:.0f} MB"
+    )
+    return Group(table, Text(cost), Text(str(path), style="dim"))
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a percentage, or a dash where it is undefined."""
+    return "-" if share is None or math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def method_table(presets: Mapping[str, Preset]) -> RenderableType:
+    """Return the list of methods."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("method", style="bold", no_wrap=True)
+    table.add_column("what it does")
+    table.add_column("in the paper", style="dim")
+    for name, preset in sorted(presets.items()):
+        table.add_row(name, preset.doc, preset.paper)
+    return Group(
+        table,
+        Text("dualmix run METHOD trains one; dualmix explain METHOD shows all its settings.", style="dim"),
+    )
+
+
+def settings(composed: Composed) -> RenderableType:
+    """Return every setting of a preset with its value and meaning."""
+    table = Table(
+        title=f"Settings of {composed.label}",
+        title_justify="left",
+        box=box.SIMPLE,
+        pad_edge=False,
+        caption="Give them as flags: --SETTING VALUE. Lists as [1,2,3], no value as none.",
+        caption_justify="left",
+    )
+    table.add_column("setting", style="bold", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("meaning")
+    for path, info, _ in walk(type(composed.config)):
+        table.add_row(f"--{path}", _value(lookup(composed.config, path)), info.description or "")
+    return table
+
+
+def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
+    """Return, for every setting, its value, its origin, what the paper says and whose choice the default is."""
+    rows = []
+    for path, info, _ in walk(type(composed.config)):
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        found = lookup(composed.config, path)
+        rows.append(
+            {
+                "setting": path,
+                "value": found if isinstance(found, int | float | str | None) else _value(found),
+                "from": composed.origins[path],
+                "paper": extra.get("paper", "-"),
+                "choice": extra.get("source", "ours"),
+                "meaning": info.description or "",
+            }
+        )
+    return rows
+
+
+def explanation(composed: Composed) -> RenderableType:
+    """Return the explanation as a table."""
+    table = Table(box=box.SIMPLE, pad_edge=False, title=f"{composed.label}, every value", title_justify="left")
+    table.add_column("setting", style="bold", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("from")
+    table.add_column("the paper says")
+    table.add_column("default is", style="dim")
+    for row in explanation_rows(composed):
+        origin = Text(str(row["from"]), style="" if row["from"] == "default" else "yellow")
+        table.add_row(row["setting"], _value(row["value"]), origin, row["paper"], CHOICES[row["choice"]])
+    legend = (
+        "default is: the paper's = stated there; reference code's = read in the code behind its baselines; "
+        "inferred = from two or more facts; ours = our choice."
+    )
+    return Group(table, Text(legend, style="dim"))
+
+
+def curve_rows(folder: Folder) -> dict[str, Any]:
+    """Return a run's scores task by task, finished or not."""
+    counts = folder.counts()
+    tasks = [task["classes"] for task in folder.read_json("plan.json")["tasks"]]
+    saved = folder.read_json("config.json")
+    head = {"run": str(folder.path), "label": saved["label"], "done": folder.done, "tasks": len(tasks)}
+    if not len(counts):
+        return {**head, "finished_tasks": 0}
+    summary = metrics.summary(counts, tasks)
+    if folder.done:
+        summary |= {"times": folder.read_json("times.json")}
+    return {**head, "finished_tasks": len(counts), **summary}
+
+
+def curve(folder: Folder) -> RenderableType:
+    """Return a run's learning curve for a terminal."""
+    rows = curve_rows(folder)
+    state = "done" if rows["done"] else f"{rows['finished_tasks']} of {rows['tasks']} tasks so far"
+    title = f"{rows['label']}, {state}"
+    if not rows["finished_tasks"]:
+        return Text(f"{title}\n{rows['run']}\nNo task is finished yet.")
+    table = Table(box=box.SIMPLE, pad_edge=False, title=title, title_justify="left")
+    table.add_column("task", justify="right")
+    table.add_column("accuracy", justify="right")
+    table.add_column("", no_wrap=True)
+    table.add_column("forgetting", justify="right")
+    table.add_column("er(n,o)", justify="right")
+    table.add_column("er(o,n)", justify="right")
+    top = max(rows["average_accuracy_by_task"])
+    for task, accuracy in enumerate(rows["average_accuracy_by_task"]):
+        table.add_row(
+            str(task + 1),
+            percent(accuracy),
+            _bar(accuracy, top),
+            percent(rows["forgetting_by_task"][task]),
+            percent(rows["er_new_old"][task]),
+            percent(rows["er_old_new"][task]),
+        )
+    legend = (
+        f"accuracy: average over the tasks so far (the longest bar is {percent(top)}). er(n,o): share of the errors on "
+        "new classes that fall on old ones; er(o,n) the other way round."
+    )
+    parts: list[RenderableType] = [table, Text(legend, style="dim")]
+    parts.append(
+        results(folder.path, folder.read_json("scores.json"), rows["times"])
+        if rows["done"]
+        else Text(rows["run"], style="dim")
+    )
+    return Group(*parts)
+
+
+def _bar(share: float, top: float) -> str:
+    eighths = int(round(8 * BAR * share / top)) if top else 0
+    return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+
+
+def comparison(title: str, rows: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> RenderableType:
+    """Return methods side by side: mean and 95 % interval of accuracy and forgetting over seeds."""
+    table = Table(box=box.SIMPLE, pad_edge=False, title=title, title_justify="left")
+    table.add_column("method", style="bold")
+    table.add_column("average accuracy", justify="right")
+    table.add_column("forgetting", justify="right")
+    table.add_column("seeds", justify="right")
+    for name, accuracy, forgetting in rows:
+        table.add_row(name, _mean(accuracy), _mean(forgetting), str(len(accuracy)))
+    return Group(table, Text("mean ± half of the 95 % interval (Student t) over seeds", style="dim"))
+
+
+def _mean(shares: Sequence[float]) -> str:
+    found = metrics.interval([100 * share for share in shares])
+    return f"{found.mean:.1f} ± {found.half:.1f} %" if found.n > 1 else f"{found.mean:.1f} %"
+
+
+def verification(report: Report, *, as_json: bool) -> RenderableType:
+    """Return what a check of a data set found."""
+    if as_json:
+        return Text(json.dumps(asdict(report), default=str, indent=1))
+    return Text("\n".join(report.lines()))
+
+
+def data_table(where: Path, entries: Sequence[Entry], *, as_json: bool) -> RenderableType:
+    """Return which data sets are here."""
+    if as_json:
+        return Text(json.dumps([asdict(entry) for entry in entries], default=str, indent=1))
+    table = Table(box=box.SIMPLE, pad_edge=False, title=f"Data in {where}", title_justify="left")
+    return table
+
+
+def _value(found: Any) -> str:
+    if found is None:
+        return "none"
+    if isinstance(found, tuple):
+        return json.dumps(list(found), separators=(",", ":"))
+    return str(found)

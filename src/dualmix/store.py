@@ -1,0 +1,301 @@
+"""The store: one folder a run, found by the hash of what affects its result."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from dualmix.config import RESULTS_VERSION, Composed
+from dualmix.errors import BusyError, StoreError
+from dualmix.files import write_bytes, write_json
+
+if TYPE_CHECKING:
+    from dualmix.types import State
+
+KEPT = 2
+"""Snapshots kept: if the newest is damaged, the one before it is used."""
+
+
+class Store:
+    """A folder of runs."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def folder(self, composed: Composed, fingerprint: str) -> Folder:
+        """Return the folder of a configuration on given data, whether or not it exists yet."""
+        key = composed.config.key(fingerprint)
+        known = sorted(self.root.glob(f"*-{key[:12]}"))
+        name = f"{composed.label}-{composed.config.data.name}-s{composed.config.seed}-{key[:12]}"
+        return Folder(known[0] if known else self.root / name, key)
+
+    def find(self, name: str) -> Folder:
+        """Return a run by its path, its folder's name, or a part of that name that only one run has."""
+        if (Path(name) / "config.json").is_file():
+            return Folder.open(Path(name))
+        matches = [path for path in self.paths() if name in path.name]
+        if len(matches) != 1:
+            listed = ", ".join(path.name for path in matches[:5])
+            raise StoreError(
+                f"{len(matches)} runs in {self.root} match {name!r}: {listed}; give more of the name."
+                if matches
+                else f"There is no run {name!r} in {self.root}: give a run's folder, or the store with --store."
+            )
+        return Folder.open(matches[0])
+
+    def paths(self) -> list[Path]:
+        """Return the folders that hold a run, by name."""
+        return sorted(path.parent for path in self.root.glob("*/config.json"))
+
+
+class Folder:
+    """One run on disk.
+
+    ``config.json`` what was asked for and where each value came from; ``plan.json`` and ``plan.npz`` the stream;
+    ``facts.json`` versions, commit, host, data; ``log.jsonl`` what happened; ``snapshot-*.safetensors`` where to go on;
+    and when the run is done ``learner.safetensors``, ``confusion.npz``, ``times.json`` and, last, ``scores.json``.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self.key = path, key
+
+    @classmethod
+    def open(cls, path: Path) -> Folder:
+        """Open a run that exists."""
+        return cls(path, str(_read_json(path / "config.json")["key"]))
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended and its scores stand."""
+        return (self.path / "scores.json").is_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for this process; a killed process lets go of it by itself.
+
+        Raises
+        ------
+        BusyError
+            Another process holds it; it is left alone.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / "lock")
+            lock.acquire(timeout=0)
+        except Timeout:
+            holder = self.path / "holder.json"
+            who = _read_json(holder) if holder.is_file() else {}
+            raise BusyError(
+                f"Process {who.get('pid', '?')} on {who.get('host', '?')} is working on {self.path} "
+                f"(since {who.get('since', '?')}): it was left alone; wait for it or stop it."
+            ) from None
+        except OSError as fault:
+            raise StoreError(
+                f"{self.path} cannot be written ({fault.strerror or fault}): give another folder with --store or "
+                "mend its permissions."
+            ) from fault
+        try:
+            self.write_json("holder.json", {"pid": os.getpid(), "host": platform.node(), "since": _now()})
+            yield
+        finally:
+            (self.path / "holder.json").unlink(missing_ok=True)
+            lock.release()
+
+    def clear(self) -> None:
+        """Remove all that an earlier attempt left, but the lock."""
+        for path in self.path.iterdir():
+            if path.name in ("lock", "holder.json"):
+                continue
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def begin(
+        self, composed: Composed, plan: Mapping[str, Any], rows: Mapping[str, NDArray[np.int64]], data: Any
+    ) -> None:
+        """Write down what is about to run, once; later sessions only add themselves to the facts."""
+        facts_path = self.path / "facts.json"
+        if not facts_path.is_file():
+            self.write_json(
+                "config.json",
+                {
+                    "key": self.key,
+                    "label": composed.label,
+                    "config": composed.config.record(),
+                    "origins": dict(composed.origins),
+                },
+            )
+            self.write_json("plan.json", dict(plan))
+            self.write_arrays("plan.npz", rows)
+            self.write_json("facts.json", {**facts(), "data": data, "sessions": []})
+        recorded = self.read_json("facts.json")
+        recorded["sessions"].append({"started": _now(), "pid": os.getpid(), "host": platform.node()})
+        self.write_json("facts.json", recorded)
+
+    def save(self, step: int, state: State) -> None:
+        """Add a snapshot and drop all but the newest few."""
+        from dualmix import snapshot
+
+        snapshot.write(self.path / f"snapshot-{step:09d}.safetensors", state)
+        for old in self._snapshots()[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def latest(self) -> tuple[State | None, list[str]]:
+        """Return the newest good snapshot, if there is any, and a remark for each damaged one.
+
+        Raises
+        ------
+        StoreError
+            There are snapshots but none is good, so that going on would mean starting over unasked.
+        """
+        from dualmix import snapshot
+
+        remarks: list[str] = []
+        for path in reversed(self._snapshots()):
+            try:
+                state = snapshot.read(path)
+                if state["key"] != self.key:
+                    raise StoreError(f"{path} belongs to another run.")
+                return state, remarks
+            except (StoreError, KeyError) as fault:
+                remarks.append(f"{fault} It is passed over.")
+        if remarks:
+            raise StoreError(f"No snapshot in {self.path} can be used: start over with --fresh. {' '.join(remarks)}")
+        return None, []
+
+    def drop_after(self, step: int) -> None:
+        """Remove snapshots past a step: the run goes on from there and will write them again."""
+        for path in self._snapshots():
+            if int(path.stem.split("-")[1]) > step:
+                path.unlink(missing_ok=True)
+
+    def finish(
+        self, learner: State, counts: NDArray[np.int64], scores: Mapping[str, Any], times: Mapping[str, Any]
+    ) -> None:
+        """File the results; the run counts as done once the scores are there."""
+        from dualmix import snapshot
+
+        snapshot.write(self.path / "learner.safetensors", learner)
+        self.write_arrays("confusion.npz", {"counts": counts})
+        self.write_json("times.json", dict(times))
+        self.write_json("scores.json", dict(scores))
+        for path in self._snapshots():
+            path.unlink(missing_ok=True)
+
+    def log(self, **entry: Any) -> None:
+        """Append a line to the log."""
+        try:
+            with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"at": _now(), **entry}) + "\n")
+        except OSError as fault:
+            raise StoreError(
+                f"{self.path} cannot be written ({fault.strerror}): free some space or mend its permissions, then give "
+                "the same command again."
+            ) from fault
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return the confusion counts of every stage measured so far, (stages, classes, classes)."""
+        path = self.path / "confusion.npz"
+        if self.done:
+            try:
+                with np.load(path, allow_pickle=False) as arrays:
+                    return np.asarray(arrays["counts"], dtype=np.int64)
+            except (OSError, ValueError, KeyError) as fault:
+                raise StoreError(f"{path} is damaged ({fault}): run again with --fresh.") from fault
+        state, _ = self.latest()
+        if state is None:
+            return np.zeros((0, 0, 0), dtype=np.int64)
+        return np.asarray(state["counts"].numpy(), dtype=np.int64)
+
+    def read_json(self, name: str) -> Any:
+        """Return one of the run's JSON files."""
+        return _read_json(self.path / name)
+
+    def write_json(self, name: str, plain: Any) -> None:
+        """Replace one of the run's JSON files at once."""
+        write_json(self.path / name, plain)
+
+    def write_arrays(self, name: str, arrays: Mapping[str, NDArray[np.int64]]) -> None:
+        """Replace one of the run's array files at once; rows are stored in the smallest type that holds them."""
+        buffer = io.BytesIO()
+        small = {key: a.astype(np.min_scalar_type(int(a.max(initial=0)))) for key, a in arrays.items()}
+        np.savez_compressed(buffer, **small)  # type: ignore[arg-type]
+        write_bytes(self.path / name, buffer.getvalue())
+
+    def _snapshots(self) -> list[Path]:
+        return sorted(self.path.glob("snapshot-*.safetensors"))
+
+
+def facts() -> dict[str, Any]:
+    """Return what is needed to get a result again: versions, commit and host."""
+    packages = ("dualmix", "torch", "numpy", "pillow", "safetensors", "scikit-learn")
+    return {
+        "results_version": RESULTS_VERSION,
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in packages},
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+        },
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(*words: str) -> str | None:
+    """Ask git about the package's own source, where it is a checkout."""
+    source = Path(__file__).parent
+    if not (source.parent.parent / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(  # noqa: S603
+            ["git", "-C", str(source), *words],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as fault:
+        raise StoreError(f"{path} cannot be read ({fault}): run again with --fresh.") from fault
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
