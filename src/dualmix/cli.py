@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _dispatch(words: list[str]) -> int:
+    if not words:
+        _parser().print_help()
+        return 0
     words, overrides, faults, wants_settings = _split(words)
     given = _parser().parse_args(words)
     for plugin in getattr(given, "plugin", None) or ():
@@ -136,6 +141,8 @@ def _add_data(commands: Any) -> None:
             epilog="Settings are flags too: --data.root DIR (else DUALMIX_DATA, else the platform's cache folder), "
             "--data.path, --data.size, --data.held_out, --data.split_seed.",
         )
+        if name == "get":
+            made.add_argument("--url", action="append", help="fetch from another address; the checksum stays")
         if name == "list":
             made.set_defaults(name="digits")
         else:
@@ -147,6 +154,12 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser whose faults are one sentence and exit code 2."""
 
     def error(self, message: str) -> Any:
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if wrong:
+            from dualmix.registry import nearest
+
+            known = re.findall("'(.*?)'", wrong[2])
+            message = f"there is no command {wrong[1]!r}{nearest(wrong[1], known)}"
         raise DualmixError(f"{message} (see `{self.prog} --help`).")
 
 
@@ -160,6 +173,7 @@ class _Version(argparse.Action):
 
 OWN_FLAGS = {
     "--store": 1,
+    "--url": 1,
     "--plugin": 1,
     "--seeds": 1,
     "--fresh": 0,
@@ -300,7 +314,8 @@ def _data_get(given: argparse.Namespace) -> int:
     from dualmix.data.catalog import root
     from dualmix.data.fetch import get
 
-    print(get(given.data.name, root(given.data.root)))
+    path = get(given.data.name, root(given.data.root), progress=not given.json, urls=given.url)
+    print(json.dumps({"name": given.data.name, "path": str(path)}) if given.json else f"{path} is here and whole.")
     return 0
 
 
@@ -309,7 +324,10 @@ def _data_verify(given: argparse.Namespace) -> int:
     from dualmix.show import verification
 
     report = verify(given.data)
-    _console().print(verification(report, as_json=given.json))
+    if given.json:
+        print(json.dumps(asdict(report), indent=1))
+    else:
+        _console().print(verification(report))
     return 0 if report.ok else 2
 
 
@@ -319,7 +337,11 @@ def _data_list(given: argparse.Namespace) -> int:
     from dualmix.show import data_table
 
     where = root(given.data.root)
-    _console().print(data_table(where, listing(where), as_json=given.json))
+    entries = listing(where)
+    if given.json:
+        print(json.dumps([asdict(entry) for entry in entries], indent=1))
+    else:
+        _console().print(data_table(where, entries))
     return 0
 
 

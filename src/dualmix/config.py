@@ -50,10 +50,9 @@ class Model(Settings):
         return self
 
 
-class Config(Settings, Generic[MethodT]):
-    """Everything a run depends on."""
+class Common(Settings):
+    """Everything a run depends on but its method."""
 
-    method: SerializeAsAny[MethodT]
     data: Data = Data()
     stream: Stream = Stream()
     model: Model = Model()
@@ -69,6 +68,12 @@ class Config(Settings, Generic[MethodT]):
     )
     threads: int = value(1, "torch threads of the process", source="ours", ge=1)
     save_every: int = value(500, "steps between snapshots (one is also made after each task)", source="ours", ge=1)
+
+
+class Config(Common, Generic[MethodT]):
+    """Everything a run depends on."""
+
+    method: SerializeAsAny[MethodT]
 
     def record(self) -> dict[str, Any]:
         """Return the configuration as plain JSON, which `compose` reads back."""
@@ -123,7 +128,7 @@ def compose(base: str, overrides: Mapping[str, Any] | None = None, faults: Seque
     (3, 'flag', 'default')
     """
     faults = list(faults)
-    schema: type[Config[Any]] = Config[Method]
+    schema: type[Common] = Common
     label = base
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -138,12 +143,12 @@ def compose(base: str, overrides: Mapping[str, Any] | None = None, faults: Seque
         if clean in known:
             values[clean] = _literal(given)
             origins[clean] = "flag"
-        elif schema is not Config[Method] or not clean.startswith("method."):
+        elif schema is not Common or not clean.startswith("method."):
             faults.append(f"--{path}: no such setting{nearest(clean, known, '--')}")
     config, more = _validated(schema, {path: v for path, v in values.items() if path in known})
     faults += [f"{path}: no such setting{nearest(path, known)}" for path in values if path not in known]
     faults += more
-    if faults or config is None:
+    if faults or not isinstance(config, Config):
         raise ConfigError(_list(faults))
     if config.stream.tasks is None:
         tasks = DATASETS[config.data.name].tasks
@@ -156,7 +161,7 @@ def compose_data(values: Mapping[str, Any], faults: Sequence[str] = ()) -> Data:
     """Build data settings from dotted paths (``data.root`` ...), with every fault at once."""
     known = [f"data.{name}" for name in Data.model_fields]
     wrong = [f"--{path}: no such setting{nearest(path, known, '--')}" for path in values if path not in known]
-    config, more = _validated(Config[Method], {path: _literal(v) for path, v in values.items() if path in known})
+    config, more = _validated(Common, {path: _literal(v) for path, v in values.items() if path in known})
     if config is None or wrong or faults:
         raise ConfigError(_list([*faults, *wrong, *more]))
     return config.data
@@ -164,7 +169,7 @@ def compose_data(values: Mapping[str, Any], faults: Sequence[str] = ()) -> Data:
 
 def walk(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo, type[BaseModel]]]:
     """Yield the dotted path, declaration and owner of every setting, depth first."""
-    for name, info in schema.model_fields.items():
+    for name, info in sorted(schema.model_fields.items(), key=lambda field: field[0] != "method"):
         if isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             yield from walk(info.annotation, f"{prefix}{name}.")
         else:
@@ -220,8 +225,8 @@ def _literal(given: Any) -> Any:
     return given
 
 
-def _validated(schema: type[Config[Any]], values: Mapping[str, Any]) -> tuple[Config[Any] | None, list[str]]:
-    nested: dict[str, Any] = {"method": {}}
+def _validated(schema: type[Common], values: Mapping[str, Any]) -> tuple[Common | None, list[str]]:
+    nested: dict[str, Any] = {"method": {}} if issubclass(schema, Config) else {}
     for path, inner in values.items():
         *groups, name = path.split(".")
         at = nested
@@ -235,8 +240,9 @@ def _validated(schema: type[Config[Any]], values: Mapping[str, Any]) -> tuple[Co
         for error in fault.errors():
             path = ".".join(str(part) for part in error["loc"] if isinstance(part, str))
             path = next((known for known in sorted(values, key=len, reverse=True) if path.startswith(known)), path)
-            message = error["msg"].removeprefix("Value error, ")
-            seen.setdefault(path, f"--{path}: {message[0].lower() + message[1:]} (given: {error['input']!r})")
+            message, explained = error["msg"].removeprefix("Value error, "), error["type"] == "value_error"
+            given = "" if explained else f" (given: {error['input']!r})"
+            seen.setdefault(path, f"--{path}: {message[0].lower()}{message[1:].rstrip('.')}{given}")
         return None, list(seen.values())
 
 

@@ -232,7 +232,7 @@ def interval(values: ArrayLike, level: float = 0.95) -> Interval:
     n, mean = len(runs), float(runs.mean())
     if n == 1:
         return Interval(mean, math.nan, math.nan, n)
-    from scipy.special import stdtrit  # noqa: PLC0415 - slow to import, and most callers never need it
+    from scipy.special import stdtrit
 
     std = float(runs.std(ddof=1))
     return Interval(mean, std, float(stdtrit(n - 1, (1 + level) / 2)) * std / math.sqrt(n), n)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 BAR = 24
 CHOICES = {
     "paper": "the paper's",
-    "reference": "reference code's",
+    "reference": "reference",
     "inferred": "inferred",
     "ours": "ours",
 }
@@ -117,13 +116,13 @@ def explanation(composed: Composed) -> RenderableType:
     table.add_column("setting", style="bold", no_wrap=True)
     table.add_column("value", overflow="fold")
     table.add_column("from")
-    table.add_column("the paper says")
-    table.add_column("default is", style="dim")
+    table.add_column("the paper says", overflow="fold")
+    table.add_column("default is", style="dim", no_wrap=True)
     for row in explanation_rows(composed):
         origin = Text(str(row["from"]), style="" if row["from"] == "default" else "yellow")
         table.add_row(row["setting"], _value(row["value"]), origin, row["paper"], CHOICES[row["choice"]])
     legend = (
-        "default is: the paper's = stated there; reference code's = read in the code behind its baselines; "
+        "default is: the paper's = stated there; reference = read in the code behind its baselines; "
         "inferred = from two or more facts; ours = our choice."
     )
     return Group(table, Text(legend, style="dim"))
@@ -181,8 +180,8 @@ def curve(folder: Folder) -> RenderableType:
 
 
 def _bar(share: float, top: float) -> str:
-    eighths = int(round(8 * BAR * share / top)) if top else 0
-    return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+    whole, rest = divmod(round(8 * BAR * share / top) if top else 0, 8)
+    return "█" * whole + " ▏▎▍▌▋▊▉"[rest].strip()
 
 
 def comparison(title: str, rows: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> RenderableType:
@@ -202,19 +201,49 @@ def _mean(shares: Sequence[float]) -> str:
     return f"{found.mean:.1f} ± {found.half:.1f} %" if found.n > 1 else f"{found.mean:.1f} %"
 
 
-def verification(report: Report, *, as_json: bool) -> RenderableType:
+def verification(report: Report) -> RenderableType:
     """Return what a check of a data set found."""
-    if as_json:
-        return Text(json.dumps(asdict(report), default=str, indent=1))
-    return Text("\n".join(report.lines()))
+    style = "green" if report.ok else "red"
+    verdict = [Text(f"{'ok' if report.ok else 'BAD'}: {report.verdict[0]}", style=style)]
+    verdict += [Text(f"note: {line}") for line in report.verdict[1:]]
+    facts = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("where", report.where)
+    if report.classes:
+        channels, height, width = report.shape
+        facts.add_row("images", f"{report.classes} classes, {height}x{width} pixels, {channels} channels")
+        facts.add_row("training", f"{report.train:,} images, {_span(report.train_span)} a class")
+        facts.add_row("test", f"{report.test:,} images, {_span(report.test_span)} a class")
+        facts.add_row("content", f"sha256 {report.fingerprint}")
+    for file in report.files:
+        published = {True: "as published", False: "not the published checksum", None: "no published checksum"}
+        facts.add_row(file.name, f"{_size(file.size)}, md5 {file.md5}, {published[file.official]}")
+    return Group(Text(f"{report.name}"), facts, *verdict)
 
 
-def data_table(where: Path, entries: Sequence[Entry], *, as_json: bool) -> RenderableType:
-    """Return which data sets are here."""
-    if as_json:
-        return Text(json.dumps([asdict(entry) for entry in entries], default=str, indent=1))
+def data_table(where: Path, entries: Sequence[Entry]) -> RenderableType:
+    """Return which data sets are here, where, and how big."""
     table = Table(box=box.SIMPLE, pad_edge=False, title=f"Data in {where}", title_justify="left")
-    return table
+    table.add_column("name", style="bold", no_wrap=True)
+    table.add_column("here", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("decoded", justify="right", no_wrap=True)
+    table.add_column("what and where", overflow="fold")
+    for entry in entries:
+        here = {True: "yes", False: "no", None: "yours"}[entry.present]
+        about = f"{entry.doc}\n{entry.where}" if entry.present else entry.doc
+        table.add_row(entry.name, here, _size(entry.size), _size(entry.decoded), about)
+    hint = "dualmix data get NAME downloads one; dualmix data verify NAME checks one."
+    return Group(table, Text(hint, style="dim"))
+
+
+def _span(span: tuple[int, int]) -> str:
+    return str(span[0]) if span[0] == span[1] else f"{span[0]} to {span[1]}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count else "-"
 
 
 def _value(found: Any) -> str:

@@ -126,7 +126,7 @@ def plan(
     tasks = settings.tasks or 1
     if tasks > len(order):
         raise ConfigError(
-            f"stream.tasks is {tasks} but the data have {len(order)} classes: give --stream.tasks {len(order)} or fewer."
+            f"stream.tasks is {tasks}, but there are {len(order)} classes: give --stream.tasks {len(order)} or fewer."
         )
     planned = []
     for number, members in enumerate(np.array_split(order, tasks)):

@@ -33,7 +33,7 @@ def find(root: Path, data: Data) -> Source:
     path = given.resolve() if given.is_file() else (root / given).resolve()
     if not path.is_file():
         raise DataError(f"There is no file {given}: point --data.path to a .npz file.")
-    import zipfile  # noqa: PLC0415
+    import zipfile
 
     try:
         with zipfile.ZipFile(path) as archive:
@@ -80,7 +80,7 @@ def decode(source: Source) -> Decoded:
 
 
 def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    import zipfile  # noqa: PLC0415
+    import zipfile
 
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -28,7 +28,7 @@ FOLDER = ".decoded"
 
 def platform_folder() -> Path:
     """Give the folder that the platform reserves for cached data of this program."""
-    from platformdirs import user_cache_path  # noqa: PLC0415
+    from platformdirs import user_cache_path
 
     return user_cache_path("dualmix", appauthor=False) / "data"
 
@@ -105,7 +105,7 @@ def _writable(place: Path) -> bool:
 
 
 def _fill(place: Path, stem: str, name: str, source: Source, decode: Callable[[Source], Decoded]) -> Images:
-    from filelock import FileLock  # noqa: PLC0415
+    from filelock import FileLock
 
     with FileLock(place / f".{stem}.lock"):
         images = opened(place / stem)

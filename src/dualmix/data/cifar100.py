@@ -131,8 +131,8 @@ def _from_file(path: Path) -> bytes:
 
 def _from_archive(path: Path, members: tuple[str, ...]) -> dict[str, bytes]:
     """Read the wanted members into memory; nothing is unpacked, so no path in the archive matters."""
-    import tarfile  # noqa: PLC0415
-    import zlib  # noqa: PLC0415
+    import tarfile
+    import zlib
 
     folder = path.name.removesuffix(".tar.gz")
     wanted = {f"{folder}/{member}": member for member in members}
@@ -156,7 +156,7 @@ def _from_archive(path: Path, members: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def _pickled(raw: bytes, name: str) -> tuple[Pixels, Labels]:
-    from dualmix.data import unpickle  # noqa: PLC0415
+    from dualmix.data import unpickle
 
     fields = unpickle.read(io.BytesIO(raw), name, REMEDY)
     data, labels = fields.get("data"), fields.get("fine_labels")
@@ -190,7 +190,7 @@ def _upright(planes: Any) -> Pixels:
 
 def _names(raw: bytes, name: str, python: bool) -> tuple[str, ...]:
     if python:
-        from dualmix.data import unpickle  # noqa: PLC0415
+        from dualmix.data import unpickle
 
         names: Any = unpickle.read(io.BytesIO(raw), name, REMEDY).get("fine_label_names")
     else:

@@ -37,7 +37,7 @@ def find(root: Path, data: Data) -> Source:
 
 def decode(source: Source) -> Decoded:
     """Read the digits as 8 x 8 grey images, 0..16 stretched to 0..255, and hold out a share of each class."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415
+    from sklearn.datasets import load_digits
 
     assert source.held_out is not None and source.seed is not None
     table = load_digits()

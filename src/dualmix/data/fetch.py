@@ -60,8 +60,8 @@ def get(name: str, root: Path, *, progress: bool = True, urls: Sequence[str] | N
 
 
 def _retrieve(download: Download, url: str, root: Path, name: str, progress: bool) -> Path:
-    import pooch  # noqa: PLC0415
-    from filelock import FileLock, Timeout  # noqa: PLC0415
+    import pooch
+    from filelock import FileLock, Timeout
 
     pooch.get_logger().setLevel("WARNING")
     part = root / f"{download.filename}.part"
@@ -103,8 +103,8 @@ class _Resuming:
 
     def __call__(self, url: str, output_file: Any, pooch: Any, check_only: bool = False) -> None:
         """Bring the whole file to the name that pooch gives; pooch then checks it."""
-        import requests  # noqa: PLC0415
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+        import requests
+        from urllib3.exceptions import HTTPError
 
         try:
             self.transfer(url, requests)
@@ -175,8 +175,8 @@ def _shown(filename: str, progress: bool) -> Iterator[Show]:
     if not progress:
         yield lambda done, total: None
     elif sys.stderr.isatty():
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn  # noqa: PLC0415
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
         columns = (filename, BarColumn(), DownloadColumn(), TransferSpeedColumn())
         with Progress(*columns, console=Console(stderr=True)) as bar:

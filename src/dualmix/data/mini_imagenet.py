@@ -71,7 +71,7 @@ def _drawn(source: Source, x: Pixels, y: Labels, classes: tuple[str, ...]) -> De
 
 def _pickles(source: Source) -> tuple[Pixels, Labels, tuple[str, ...]]:
     """Stack the classes of the three files; labels count on from file to file."""
-    from dualmix.data import unpickle  # noqa: PLC0415
+    from dualmix.data import unpickle
 
     images: list[Pixels] = []
     labels: list[Labels] = []

@@ -25,8 +25,8 @@ def rgb(image: Image) -> Image:
     Transparency is laid over white. Pixels of 16 bits keep their upper eight; floating-point pixels may lie
     in [0, 1] or [0, 255].
     """
-    from PIL import Image as Pil  # noqa: PLC0415
-    from PIL import ImageOps  # noqa: PLC0415
+    from PIL import Image as Pil
+    from PIL import ImageOps
 
     image = ImageOps.exif_transpose(image)
     if image.mode == "RGB" and "transparency" not in image.info:
@@ -70,7 +70,7 @@ def stack(names: Sequence[str], read: Read, size: int | None, what: str) -> Pixe
     DataError
         When some pictures cannot be read, with their number and the first names, or when sizes differ.
     """
-    from PIL import Image as Pil  # noqa: PLC0415
+    from PIL import Image as Pil
 
     result = np.empty((0, 0, 0, 3), np.uint8)
     side: tuple[int, int] | None = (size, size) if size else None
@@ -109,7 +109,7 @@ def resize(x: Pixels, size: int | None) -> Pixels:
     """Resize images ``(n, H, W, C)`` to a square, antialiased and bilinear; None changes nothing."""
     if size is None or x.shape[1:3] == (size, size):
         return x
-    from PIL import Image as Pil  # noqa: PLC0415
+    from PIL import Image as Pil
 
     result = np.empty((len(x), size, size, x.shape[3]), np.uint8)
     for row, image in enumerate(x):

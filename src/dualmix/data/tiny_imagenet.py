@@ -60,7 +60,7 @@ def decode(source: Source) -> Decoded:
     """Read training images by class, validation images by their annotations; labels follow ``wnids.txt``."""
     if source.kind == "folder":
         return _decode(source, _Tree(_listing(source.where), lambda name: (source.where / name).read_bytes()))
-    import zipfile  # noqa: PLC0415
+    import zipfile
 
     try:
         with zipfile.ZipFile(source.where) as archive:

@@ -1,0 +1,46 @@
+"""Shared by all tests: one torch thread, a private place for decoded data, and the real images where there are any."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+WANTED = ("cifar-100-python", "mini_imagenet", "tiny-imagenet-200")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    os.environ["DUALMIX_DATA"] = str(_common(tmp_path_factory) / "data")
+
+
+@pytest.fixture(scope="session")
+def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the real images: DUALMIX_REAL_DATA, else ../shared/data unpacked once for all workers."""
+    given = os.environ.get("DUALMIX_REAL_DATA")
+    if given:
+        missing = [name for name in WANTED if not (Path(given) / name).is_dir()]
+        assert not missing, f"DUALMIX_REAL_DATA is set but lacks {missing}"
+        return Path(given)
+    if not (SHARED / "unpack.py").is_file():
+        pytest.skip("REAL DATA MISSING: set DUALMIX_REAL_DATA to a folder with " + ", ".join(WANTED))
+    folder = _common(tmp_path_factory) / "real"
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "done").is_file():
+            subprocess.run([sys.executable, SHARED / "unpack.py", folder], check=True, capture_output=True)
+            (folder / "done").touch()
+    return folder
+
+
+def _common(factory: pytest.TempPathFactory) -> Path:
+    """Return one folder for all xdist workers of this test run."""
+    base = factory.getbasetemp()
+    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
