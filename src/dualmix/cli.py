@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except DualmixError as fault:
         print(f"dualmix: {fault}", file=sys.stderr)
         code = 2
+    except KeyboardInterrupt:
+        code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
@@ -220,7 +222,8 @@ def _run(given: argparse.Namespace) -> int:
     from dualmix.store import Store
 
     composed: Composed = given.composed
-    store = Store(given.store)
+    moved = Path(given.preset)
+    store = Store(given.store, moved if (moved / "config.json").is_file() else None)
     images = load(composed.config.data)
     folder = store.folder(composed, images.fingerprint)
     console = _console(stderr=True, quiet=given.quiet or given.json)
@@ -233,8 +236,14 @@ def _run(given: argparse.Namespace) -> int:
     from dualmix.run import Stopped, run
 
     asked: list[int] = []
+
+    def ask(caught: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(caught)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda caught, _: asked.append(caught))
+        signal.signal(number, ask)
     try:
         with Display(console) as display:
             result = run(composed, store, fresh=given.fresh, watch=display, stop=lambda: bool(asked))

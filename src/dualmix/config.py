@@ -16,12 +16,12 @@ from pydantic.fields import FieldInfo
 from dualmix.data.catalog import DATASETS
 from dualmix.data.config import Data
 from dualmix.errors import ConfigError
-from dualmix.registry import Method, get_method, get_preset, nearest
+from dualmix.registry import Method, get_method, get_preset, nearest, presets
 from dualmix.settings import Settings, value
 from dualmix.stream import Stream
 
 RESULTS_VERSION = 1
-"""Raised whenever a change of code changes the results of an unchanged configuration."""
+"""Raised whenever a change of code or of a default changes the results of an unchanged configuration."""
 
 MethodT = TypeVar("MethodT", bound=Method)
 
@@ -89,10 +89,13 @@ class Config(Common, Generic[MethodT]):
         )
 
     def key(self, fingerprint: str) -> str:
-        """Return the sha256 of all that affects the result, the data's content included."""
-        plain = self.record()
-        for name in ("seed", "save_every"):
-            del plain[name]
+        """Return the sha256 of all that affects the result, the data's content included.
+
+        A value equal to its default is left out, so that a setting added later does not orphan the results there are;
+        in return, changing a default raises `RESULTS_VERSION`.
+        """
+        plain = self.model_dump(mode="json", exclude_defaults=True, exclude={"seed", "save_every", "data"})
+        plain["kind"] = self.method.kind
         plain["order_seed"], plain["run_seed"] = self.seeds()
         plain["data"] = fingerprint
         plain["results_version"] = RESULTS_VERSION
@@ -185,23 +188,22 @@ def lookup(config: BaseModel, path: str) -> Any:
 
 
 def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
-    path = Path(base)
-    if path.is_dir() and (path / "config.json").is_file():
-        path = path / "config.json"
-    if not path.is_file():
+    path = Path(base) / "config.json" if Path(base).is_dir() else Path(base)
+    if base in presets() or not path.is_file():
         preset = get_preset(base)
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
         return preset.name, preset.kind, dict(preset.values), origins
     try:
-        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-        plain = plain.get("config", plain)
+        saved = yaml.safe_load(path.read_text(encoding="utf-8"))
+        plain = saved.get("config", saved)
         kind = plain["method"].pop("kind")
+        label = saved.get("label", kind)
         values = dict(_flatten(plain))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, KeyError, TypeError) as fault:
         raise ConfigError(
             f"{path} is not a saved configuration (JSON or YAML with method.kind): {type(fault).__name__}: {fault}."
         ) from fault
-    return str(kind), str(kind), values, dict.fromkeys(values, f"file {path.name}")
+    return str(label), str(kind), values, dict.fromkeys(values, f"file {path.name}")
 
 
 def _flatten(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

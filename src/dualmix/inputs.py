@@ -24,9 +24,11 @@ def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
     """
     if not isinstance(x, Tensor):
         x = np.asarray(x)
-        if not (x.dtype == np.uint8 or np.issubdtype(x.dtype, np.floating)):
+        if not (x.dtype == np.uint8 or (np.issubdtype(x.dtype, np.floating) and x.dtype.itemsize <= 8)):
             raise InputError(f"Images must be uint8, or floats in [0, 1], but they are {x.dtype}: convert them.")
-        x = torch.from_numpy(np.require(x, requirements=["W"]))
+        if not (x.flags.writeable and x.dtype.isnative) or min(x.strides, default=0) < 0:
+            x = x.astype(x.dtype.newbyteorder("="))
+        x = torch.from_numpy(x)
     if x.ndim != 4 or tuple(x.shape[1:]) != shape:
         raise InputError(_shape_fault(tuple(x.shape), shape))
     if not len(x):

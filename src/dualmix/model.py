@@ -178,7 +178,8 @@ class Classifier(nn.Module):
         """Take over labels and weights of another classifier of the same shape."""
         self.labels = list(labels)
         self._columns = {label: column for column, label in enumerate(self.labels)}
-        self._grow(len(state["weight"]))
+        self.weight = nn.Parameter(torch.empty_like(state["weight"], device=self.device))
+        self.bias = nn.Parameter(torch.empty_like(state["bias"], device=self.device))
         self.load_state_dict(state)
 
     def _grow(self, total: int) -> None:

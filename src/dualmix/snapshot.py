@@ -43,7 +43,7 @@ def read(path: Path) -> State:
         if _digest(header["state"], tensors) != header["sha256"]:
             raise StoreError(f"{path} is damaged: its checksum does not match.")
         state = _fill(json.loads(header["state"]), tensors)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as fault:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as fault:
         raise StoreError(f"{path} cannot be read as a snapshot ({type(fault).__name__}: {fault}).") from fault
     assert isinstance(state, dict)
     return state
@@ -54,7 +54,7 @@ def _strip(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         tensors[path] = value.detach().cpu().contiguous()
         return _TENSOR + path
     if isinstance(value, dict):
-        return {_text(name): _strip(inner, f"{path}/{name}", tensors) for name, inner in value.items()}
+        return {_text(name): _strip(inner, f"{path}/{_escaped(name)}", tensors) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_strip(inner, f"{path}/{i}", tensors) for i, inner in enumerate(value)]
     if isinstance(value, str):
@@ -68,6 +68,11 @@ def _text(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a snapshot's names are text, not {name!r}")
     return name
+
+
+def _escaped(name: str) -> str:
+    """Return a name that holds no slash, different for different names, so that no two tensors share a path."""
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _fill(value: Any, tensors: dict[str, Tensor]) -> Any:

@@ -31,14 +31,25 @@ KEPT = 2
 
 
 class Store:
-    """A folder of runs."""
+    """A folder of runs.
 
-    def __init__(self, root: Path | str) -> None:
+    Parameters
+    ----------
+    root
+        Where runs are looked for and made.
+    run
+        One run's folder, which may have been moved or renamed: its configuration is found there and nowhere else.
+    """
+
+    def __init__(self, root: Path | str, run: Path | None = None) -> None:
         self.root = Path(root)
+        self.run = run
 
     def folder(self, composed: Composed, fingerprint: str) -> Folder:
         """Return the folder of a configuration on given data, whether or not it exists yet."""
         key = composed.config.key(fingerprint)
+        if self.run is not None and Folder.open(self.run).key == key:
+            return Folder(self.run, key)
         known = sorted(self.root.glob(f"*-{key[:12]}"))
         name = f"{composed.label}-{composed.config.data.name}-s{composed.config.seed}-{key[:12]}"
         return Folder(known[0] if known else self.root / name, key)

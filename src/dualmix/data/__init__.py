@@ -6,6 +6,7 @@ from dualmix.data import cache
 from dualmix.data.catalog import DATASETS, Dataset, root
 from dualmix.data.config import Data
 from dualmix.data.images import Images
+from dualmix.data.source import readable
 
 __all__ = ["DATASETS", "Data", "Dataset", "Images", "load", "root"]
 
@@ -30,4 +31,5 @@ def load(data: Data) -> Images:
     """
     entry = DATASETS[data.name]
     folder = root(data.root)
-    return cache.load(data.name, entry.find(folder, data), folder, entry.decode, entry.version)
+    with readable(entry.title):
+        return cache.load(data.name, entry.find(folder, data), folder, entry.decode, entry.version)

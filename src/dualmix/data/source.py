@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,6 +88,22 @@ def missing(title: str, name: str, root: Path, holds: str) -> DataError:
         f"{title} is not in {root}: run `dualmix data get {name}`, or point --data.root or DUALMIX_DATA to "
         f"the folder that holds {holds}."
     )
+
+
+@contextmanager
+def readable(title: str) -> Iterator[None]:
+    """Turn what the system says about unreadable files, or too little memory, into a sentence for the user."""
+    try:
+        yield
+    except OSError as fault:
+        what = f"{fault.filename}: " if fault.filename else ""
+        raise DataError(
+            f"{title} cannot be read ({what}{fault.strerror or fault}): check that the file is whole and may be read."
+        ) from fault
+    except MemoryError as fault:
+        raise DataError(
+            f"{title} does not fit into memory: give a smaller --data.size or use a larger machine."
+        ) from fault
 
 
 def checksum(path: Path, algorithm: str = "md5") -> str:

@@ -12,7 +12,7 @@ from dualmix.data.catalog import DATASETS, Dataset
 from dualmix.data.catalog import root as data_root
 from dualmix.data.config import Data
 from dualmix.data.images import Decoded, check, fingerprint
-from dualmix.data.source import Source, checksum
+from dualmix.data.source import Source, checksum, readable
 from dualmix.errors import DataError
 
 PUBLISHED = {**cifar100.MD5, **tiny_imagenet.MD5}
@@ -87,10 +87,12 @@ def verify(data: Data) -> Report:
     """
     dataset = DATASETS[data.name]
     root = data_root(data.root)
-    source = dataset.find(root, data)
-    files = tuple(_file(path) for path in _paths(dataset, source))
+    with readable(dataset.title):
+        source = dataset.find(root, data)
+        files = tuple(_file(path, dataset) for path in _paths(dataset, source))
     try:
-        decoded = dataset.decode(source)
+        with readable(dataset.title):
+            decoded = dataset.decode(source)
         check(decoded, dataset.title)
     except DataError as fault:
         verdict = (f"damaged: {fault}",)
@@ -177,9 +179,9 @@ def _paths(dataset: Dataset, source: Source) -> list[Path]:
     return []
 
 
-def _file(path: Path) -> File:
+def _file(path: Path, dataset: Dataset) -> File:
     md5 = checksum(path)
-    known = PUBLISHED.get(path.name)
+    known = PUBLISHED.get(path.name) if dataset.downloads else None
     return File(path.name, path.stat().st_size, md5, None if known is None else md5 == known)
 
 
@@ -194,7 +196,8 @@ def _entry(dataset: Dataset, root: Path) -> Entry:
     if dataset.own:
         return Entry(dataset.name, None, "--data.path", 0, decoded, dataset.doc)
     try:
-        source = dataset.find(root, Data(name=dataset.name, root=root))
+        with readable(dataset.title):
+            source = dataset.find(root, Data(name=dataset.name, root=root))
     except DataError as fault:
         return Entry(dataset.name, False, str(root), 0, decoded, dataset.doc, str(fault))
     if source.kind == "pickles":

@@ -92,7 +92,8 @@ class Replay:
     def _rehearsed(self, new: Batch) -> list[Batch]:
         if not len(self.memory):
             return []
-        return [self.memory[self.retrieve(self.memory, new, self.model, self.rng["retrieve"])]]
+        slots = self.retrieve(self.memory, new, self.model, self.rng["retrieve"])
+        return [self.memory[slots]] if len(slots) else []
 
     @property
     def optimizer(self) -> torch.optim.SGD:
