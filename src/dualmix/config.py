@@ -199,7 +199,7 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
         kind = plain["method"].pop("kind")
         label = saved.get("label", kind)
         values = dict(_flatten(plain))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, KeyError, TypeError) as fault:
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError, RecursionError) as fault:
         raise ConfigError(
             f"{path} is not a saved configuration (JSON or YAML with method.kind): {type(fault).__name__}: {fault}."
         ) from fault

@@ -34,7 +34,7 @@ def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
     if not len(x):
         raise InputError("The batch is empty: give at least one image.")
     if x.dtype != torch.uint8:
-        x = _rounded(x)
+        x = _rounded(x.detach())
     return x.permute(0, 2, 3, 1).contiguous()
 
 
@@ -73,6 +73,8 @@ def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
     count
         How many there must be.
     """
+    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
+        raise InputError("Labels are numbers and text in one batch: use one kind of label.")
     array: np.ndarray[Any, Any] = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if array.ndim != 1 or (count is not None and len(array) != count):
         raise InputError(

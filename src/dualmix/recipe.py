@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from dualmix import snapshot
 from dualmix.config import Model
@@ -40,6 +41,8 @@ def build(
     """
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
+    if len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
+        raise ConfigError(f"A learner needs a shape (C, H, W) and classes above 0 or none, not {shape} and {classes}.")
     model = model or Model()
     network = Classifier(
         shape, classes=classes, seed=seed, width=model.width, mean=model.mean, std=model.std, device=device
@@ -74,8 +77,13 @@ def create(
     kind = get_method(name)
     unknown = [f"{s}{nearest(s, kind.model_fields)}" for s in settings if s not in kind.model_fields]
     if unknown:
-        raise ConfigError(f"Method {name!r} has no setting {', '.join(unknown)}.")
-    return build(kind(**settings), shape, classes=classes, seed=seed, device=device)
+        raise ConfigError(f"Method {name!r} has no setting {', '.join(unknown)}")
+    try:
+        method = kind(**settings)
+    except ValidationError as fault:
+        wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in fault.errors()]
+        raise ConfigError(f"Method {name!r} cannot be made: {'; '.join(wrong)}.") from fault
+    return build(method, shape, classes=classes, seed=seed, device=device)
 
 
 def save(learner: Learner, path: Path | str) -> None:

@@ -107,7 +107,7 @@ def get_method(kind: str) -> type[Method]:
     """Return a method's settings class, or name the nearest one."""
     _load_installed()
     if kind not in _METHODS:
-        raise ConfigError(f"There is no method {kind!r}{nearest(kind, _METHODS)}; a plugin may be missing (--plugin).")
+        raise ConfigError(f"There is no method {kind!r}{nearest(kind, _METHODS)} (a plugin's methods need --plugin).")
     return _METHODS[kind]
 
 

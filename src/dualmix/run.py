@@ -59,11 +59,31 @@ def run(
     images = load(composed.config.data)
     folder = store.folder(composed, images.fingerprint)
     if folder.done and not fresh:
-        return Result(folder, folder.read_json("scores.json"), folder.read_json("times.json"))
+        return _filed(folder)
+    order, learner = _prepared(composed, images)
     with folder.locked():
         if fresh:
             folder.clear()
-        return _train(composed, images, folder, watch, stop)
+        elif folder.done:
+            return _filed(folder)
+        return _train(composed, images, order, learner, folder, watch, stop)
+
+
+def _filed(folder: Folder) -> Result:
+    return Result(folder, folder.read_json("scores.json"), folder.read_json("times.json"))
+
+
+def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
+    """Plan the stream and make the learner: what cannot be run fails here, before anything is written."""
+    config = composed.config
+    torch.set_num_threads(config.threads)
+    order_seed, run_seed = config.seeds()
+    order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
+    classes = sum(len(task.classes) for task in order.tasks) if config.model.head == "fixed" else None
+    learner = build(
+        config.method, images.shape, classes=classes, seed=run_seed, model=config.model, device=config.device
+    )
+    return order, learner
 
 
 @dataclass(slots=True)
@@ -82,18 +102,12 @@ class _Progress:
 def _train(
     composed: Composed,
     images: Images,
+    order: Plan,
+    learner: Learner,
     folder: Folder,
     watch: Callable[[Event], None],
     stop: Callable[[], bool],
 ) -> Result:
-    config = composed.config
-    torch.set_num_threads(config.threads)
-    order_seed, run_seed = config.seeds()
-    order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
-    classes = sum(len(task.classes) for task in order.tasks) if config.model.head == "fixed" else None
-    learner = build(
-        config.method, images.shape, classes=classes, seed=run_seed, model=config.model, device=config.device
-    )
     state, remarks = folder.latest()
     folder.begin(composed, order.record(), order.arrays(), _account(images))
     at = _resumed(learner, state) if state else _Progress(0, 0, 0, torch.zeros((), dtype=torch.int64), 0, [], {})
@@ -104,6 +118,7 @@ def _train(
     total = sum(order.steps(task) for task in range(len(order.tasks)))
     watch(Began(folder.path, composed.label, len(order.tasks), total, at.step, tuple(remarks)))
 
+    loss: Tensor | None = None
     while at.task < len(order.tasks):
         for rows in order.batches(at.task, at.batch):
             began = time.perf_counter()
@@ -115,7 +130,7 @@ def _train(
             _spend(at, "train_seconds", began)
             watch(Stepped(at.task, at.step, loss, at.hits, at.images))
             stopping = stop()
-            if stopping or (at.step % config.save_every == 0 and at.batch < order.steps(at.task)):
+            if stopping or (at.step % composed.config.save_every == 0 and at.batch < order.steps(at.task)):
                 _save(folder, learner, at)
             if stopping:
                 raise Stopped(f"stopped after step {at.step} of {total}; the same command goes on from there")
@@ -128,7 +143,8 @@ def _train(
         at.task, at.batch = at.task + 1, 0
         matrix = metrics.accuracy_matrix(np.stack(at.counts), [task.classes for task in order.tasks])
         accuracy, forgetting = metrics.average_accuracy(matrix)[-1], metrics.forgetting(matrix)[-1]
-        folder.log(event="task", task=at.task, step=at.step, loss=float(loss), accuracy=float(accuracy))
+        last = {} if loss is None else {"loss": float(loss)}
+        folder.log(event="task", task=at.task, step=at.step, accuracy=float(accuracy), **last)
         _save(folder, learner, at)
         watch(Scored(at.task - 1, at.step, float(accuracy), float(forgetting)))
 

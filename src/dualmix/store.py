@@ -87,7 +87,10 @@ class Folder:
     @classmethod
     def open(cls, path: Path) -> Folder:
         """Open a run that exists."""
-        return cls(path, str(_read_json(path / "config.json")["key"]))
+        config = _read_json(path / "config.json")
+        if not isinstance(config, dict) or not config.keys() >= {"key", "label", "config"}:
+            raise StoreError(f"{path / 'config.json'} is not the record of a run: run again with --fresh.")
+        return cls(path, str(config["key"]))
 
     @property
     def done(self) -> bool:
@@ -120,6 +123,8 @@ class Folder:
                 "mend its permissions."
             ) from fault
         try:
+            for left in self.path.glob(".*.part"):
+                left.unlink(missing_ok=True)
             self.write_json("holder.json", {"pid": os.getpid(), "host": platform.node(), "since": _now()})
             yield
         finally:
@@ -127,7 +132,8 @@ class Folder:
             lock.release()
 
     def clear(self) -> None:
-        """Remove all that an earlier attempt left, but the lock."""
+        """Remove all that an earlier attempt left, but the lock; the scores first, so that half a run is never done."""
+        (self.path / "scores.json").unlink(missing_ok=True)
         for path in self.path.iterdir():
             if path.name in ("lock", "holder.json"):
                 continue

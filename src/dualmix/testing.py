@@ -276,9 +276,9 @@ def the_state_is_plain(method: Method, shape: Shape) -> None:
             f"The state holds {type(leaf).__name__} at {path!r}: use plain values and tensors.",
         )
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "state.safetensors"
-        snapshot.write(path, learner.state_dict())
-        _same(_leaves(learner), _flat(snapshot.read(path)), "the state must come back from a file as it was")
+        file = Path(folder) / "state.safetensors"
+        snapshot.write(file, learner.state_dict())
+        _same(_leaves(learner), _flat(snapshot.read(file)), "the state must come back from a file as it was")
 
 
 @_demanded

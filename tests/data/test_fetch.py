@@ -52,11 +52,12 @@ def server(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("no_proxy", "*")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None
     server.body, server.ranges, server.stop_after, server.asked = BODY, True, None, []
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     server.url = f"http://127.0.0.1:{server.server_port}/file.bin"
-    download = Download(server.url, f"md5:{hashlib.md5(BODY).hexdigest()}", "file.bin", len(BODY))
+    download = Download(server.url, f"md5:{hashlib.md5(BODY).hexdigest()}", "file.bin")
     monkeypatch.setitem(DATASETS, "cifar100", replace(DATASETS["cifar100"], downloads=(download,)))
     yield server
     server.shutdown()

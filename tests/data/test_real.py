@@ -7,6 +7,9 @@ import pytest
 
 from dualmix.data import Data, load
 from dualmix.data.verify import verify
+from dualmix.errors import DataError
+
+from . import makers
 
 pytestmark = pytest.mark.real
 
@@ -28,14 +31,9 @@ def test_cifar100_is_complete_in_another_order_and_loads_at_once(real_root):
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.999])
 def test_a_truncated_cifar_file_harms_nothing(real_root, tmp_path, keep):
-    from dualmix.errors import DataError
-
-    folder = tmp_path / "cifar-100-python"
-    folder.mkdir()
+    folder = makers.put_files(tmp_path / "cifar-100-python", makers.cifar_python(*makers.cifar_parts()))
     raw = (real_root / "cifar-100-python" / "test").read_bytes()
     (folder / "test").write_bytes(raw[: int(keep * len(raw))])
-    for name in ("train", "meta"):
-        (folder / name).symlink_to(real_root / "cifar-100-python" / name)
     with pytest.raises(DataError, match=r"test is cut short or damaged"):
         load(Data(name="cifar100", root=tmp_path))
 

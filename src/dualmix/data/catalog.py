@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A published file: address, checksum as ``algorithm:digest``, the name to keep it under, bytes."""
+    """A published file: address, checksum as ``algorithm:digest`` and the name to keep it under."""
 
     url: str
     checksum: str
     filename: str
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,6 @@ _ALL = (
                 "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
                 f"md5:{cifar100.MD5['cifar-100-python.tar.gz']}",
                 "cifar-100-python.tar.gz",
-                169_001_437,
             ),
         ),
     ),
@@ -135,7 +133,6 @@ _ALL = (
                 "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
                 f"md5:{tiny_imagenet.MD5['tiny-imagenet-200.zip']}",
                 "tiny-imagenet-200.zip",
-                248_100_043,
             ),
         ),
     ),

@@ -17,24 +17,24 @@ class Data(Settings):
 
     name: str = value(
         "digits",
-        f"Data set: {', '.join(DATASETS)}.",
+        f"data set: {', '.join(DATASETS)}.",
         paper="CIFAR-100, Mini-ImageNet, Tiny-ImageNet",
         source="ours",
     )
-    root: Path | None = value(None, "Folder that holds the data; else DUALMIX_DATA, else the platform's cache folder.")
-    path: Path | None = value(None, "Your own data: a folder for `folder`, a .npz file for `arrays`.")
+    root: Path | None = value(None, "folder that holds the data; else DUALMIX_DATA, else the platform's cache folder")
+    path: Path | None = value(None, "your own data: a folder for `folder`, a .npz file for `arrays`")
     size: int | None = value(
         None,
-        "Height and width to resize images to when they are decoded; native if not given.",
+        "height and width to resize images to when they are decoded; native if not given",
         paper="32, 84 and 64: native",
         source="paper",
         ge=4,
         le=1024,
     )
-    held_out: float = value(0.2, "Share of each class for testing where the data are not divided.", gt=0, lt=1)
+    held_out: float = value(0.2, "share of each class for testing where the data are not divided", gt=0, lt=1)
     split_seed: int = value(
         0,
-        "Seed of the draw of test images where the data are not divided.",
+        "seed of the draw of test images where the data are not divided",
         source="ours",
         ge=0,
         le=2**63 - 1,

@@ -1,0 +1,281 @@
+"""Every method that can be named keeps the contract, and the contract notices the faults it is there for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dualmix import registry, testing
+from dualmix.config import compose
+from dualmix.errors import InputError
+from dualmix.learners.replay import Replay
+from dualmix.memory import Memory
+from dualmix.methods import ER
+from dualmix.policies.reservoir import Reservoir
+from dualmix.policies.uniform import Uniform
+from dualmix.registry import Method
+from dualmix.types import Placement
+
+SMALL, SHAPES = (1, 8, 8), ((3, 32, 32), (3, 64, 64), (3, 84, 84))
+SMOKE = ("keeps_the_protocol", "a_batch_of_one_works", "a_new_class_can_come_at_any_moment", "nothing_learned_is_said")
+VARIANTS = {"er joint": {"forward": "joint"}, "er twice": {"iterations": 2}, "er exact": {"reservoir": "exact"}}
+METHODS: dict[str, Method] = {name: compose(name).config.method for name in registry.presets()} | {
+    name: ER(**values) for name, values in VARIANTS.items()
+}
+
+
+@pytest.mark.parametrize("demand", testing.CHECKS)
+@pytest.mark.parametrize("name", METHODS)
+def test_method_keeps(name: str, demand: str) -> None:
+    testing.CHECKS[demand](METHODS[name], SMALL)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("demand", SMOKE)
+@pytest.mark.parametrize("name", registry.presets())
+def test_size_works(name: str, demand: str, shape: tuple[int, int, int]) -> None:
+    testing.CHECKS[demand](METHODS[name], shape)
+
+
+def test_colour_images_keep_the_whole_contract() -> None:
+    testing.check(ER(memory=500), (3, 8, 8))
+
+
+def test_check_turns_a_crash_into_a_sentence() -> None:
+    with pytest.raises(AssertionError, match=r"Crash fails at 'keeps_the_protocol' with ZeroDivisionError"):
+        testing.check(Crash(), SMALL)
+
+
+class Faulty(ER):
+    """A method whose learner has one fault."""
+
+    def make(self) -> type[Replay]:
+        raise NotImplementedError
+
+    def build(self, model: Any, rng: Any) -> Any:
+        memory = Memory(self.memory, model.shape)
+        return self.make()(model, memory, Reservoir("exact"), Uniform(5), rng, lr=0.1)
+
+
+class Crash(Faulty):
+    kind = "crash"
+
+    def build(self, model: Any, rng: Any) -> Any:
+        return 1 / 0
+
+
+def fault(learner: type[Replay]) -> Method:
+    """Return a method around a faulty learner, known to the registry so that it can be saved and loaded."""
+    made = type("Made", (Faulty,), {"make": lambda self: learner, "kind": "faulty", "__module__": __name__})
+    registry._METHODS["faulty"] = made
+    return made(memory=20)
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry, "_PRESETS", dict(registry._PRESETS))
+    return
+
+
+class MovesStatistics(Replay):
+    def predict(self, x: Any) -> Any:
+        self.model.train()
+        with torch.no_grad():
+            self.model(torch.as_tensor(np.asarray(x)).float() / 255)
+        return super().predict(x)
+
+
+class DrawsGlobally(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        np.random.rand()
+        return super().observe(x, y)
+
+
+class DrawsFromPython(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        random.random()
+        return super().observe(x, y)
+
+
+class DrawsFromTorch(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        torch.rand(1)
+        return super().observe(x, y)
+
+
+class ForgetsChance(Replay):
+    def state_dict(self) -> Any:
+        return {**super().state_dict(), "rng": {"seed": 0, "generators": {}}}
+
+
+class HidesMomentum(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        self.steps = getattr(self, "steps", 0) + 1
+        self.lr = 0.1 / self.steps
+        self._optimizer = None
+        return super().observe(x, y)
+
+
+class KeepsReferences(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        loss = super().observe(x, y)
+        self.kept = [*getattr(self, "kept", []), torch.as_tensor(x)]
+        return loss
+
+    def state_dict(self) -> Any:
+        return {**super().state_dict(), "kept": list(getattr(self, "kept", []))}
+
+
+class WritesIntoBatches(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        loss = super().observe(x, y)
+        x[0] = 0
+        return loss
+
+
+class CountsByLabel(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        loss = super().observe(x, y)
+        with torch.no_grad():
+            self.model.bias[0] += float(len(str(np.asarray(y)[0])))
+        return loss
+
+
+class AdmitsTooSoon(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        self.model.labels.append(len(self.model.labels))
+        return super().observe(x, y)
+
+
+class SavesObjects(Replay):
+    def state_dict(self) -> Any:
+        return {**super().state_dict(), "extra": np.zeros(2)}
+
+
+class NamesUnseenColumns(Replay):
+    def predict(self, x: Any) -> Any:
+        super().predict(x)
+        return np.full(len(x), 10**6)
+
+
+class Answers(Replay):
+    def predict(self, x: Any) -> Any:
+        if not self.model.labels:
+            return np.zeros(len(x), dtype=np.int64)
+        return super().predict(x)
+
+
+class Overfills(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        loss = super().observe(x, y)
+        self.memory._filled = self.memory.capacity + 1
+        return loss
+
+
+class IgnoresTheSeed(Replay):
+    def observe(self, x: Any, y: Any) -> Any:
+        loss = super().observe(x, y)
+        for tensor in (*self.model.parameters(), *self.model.buffers()):
+            tensor.data.zero_()
+        self.memory.write(
+            Placement(np.arange(min(len(x), self.memory.capacity))), self.memory.x[: len(x)] * 0, self.memory.y
+        )
+        self.memory.x.zero_()
+        self.memory.y.zero_()
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("learner", "demand"),
+    [
+        (MovesStatistics, "predict_is_pure"),
+        (DrawsGlobally, "global_chance_is_untouched"),
+        (DrawsFromPython, "global_chance_is_untouched"),
+        (DrawsFromTorch, "global_chance_is_untouched"),
+        (ForgetsChance, "resume_is_exact"),
+        (HidesMomentum, "resume_is_exact"),
+        (HidesMomentum, "an_old_state_can_be_taken_up_again"),
+        (KeepsReferences, "the_future_is_unseen"),
+        (WritesIntoBatches, "the_future_is_unseen"),
+        (CountsByLabel, "label_ids_are_arbitrary"),
+        (AdmitsTooSoon, "bad_input_is_refused"),
+        (SavesObjects, "the_state_is_plain"),
+        (NamesUnseenColumns, "answers_are_classes_seen"),
+        (NamesUnseenColumns, "one_class_works"),
+        (Answers, "nothing_learned_is_said"),
+        (Overfills, "memory_stays_in_bounds"),
+        (IgnoresTheSeed, "a_seed_decides_everything"),
+    ],
+)
+def test_contract_notices(learner: type[Replay], demand: str) -> None:
+    with pytest.raises(AssertionError):
+        testing.CHECKS[demand](fault(learner), SMALL)
+
+
+def test_a_fault_of_another_kind_is_noticed() -> None:
+    def value_error() -> None:
+        raise ValueError("no sentence")
+
+    def no_sentence() -> None:
+        raise InputError("no sentence")
+
+    for action in (value_error, no_sentence, lambda: None):
+        with pytest.raises(AssertionError):
+            testing._refuses(action, "this")
+
+
+def test_testing_does_not_need_pytest() -> None:
+    assert "pytest" not in Path(testing.__file__).read_text()
+
+
+def test_a_poisoned_future_does_not_reach_the_past(tmp_path: Path) -> None:
+    """Two data sets that differ only in later tasks give the same learner and counts after the first task."""
+    from dualmix.events import Scored
+    from dualmix.run import run
+    from dualmix.store import Store
+
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 12)
+    x = rng.integers(0, 256, (len(y), 8, 8, 1), dtype=np.uint8)
+    test_y = np.repeat(np.arange(6), 3)
+    test_x = rng.integers(0, 256, (len(test_y), 8, 8, 1), dtype=np.uint8)
+    poisoned_x, poisoned_y, poisoned_test = x.copy(), y.copy(), test_x.copy()
+    late = y >= 2
+    poisoned_x[late] = 255 - poisoned_x[late]
+    poisoned_y[late] = rng.permutation(poisoned_y[late])
+    poisoned_test[test_y >= 2] = 7
+    after: list[Any] = []
+    for name, data in {"clean": (x, y, test_x), "poisoned": (poisoned_x, poisoned_y, poisoned_test)}.items():
+        np.savez(tmp_path / f"{name}.npz", x_train=data[0], y_train=data[1], x_test=data[2], y_test=test_y)
+        composed = compose(
+            "er",
+            {
+                "method.memory": 10,
+                "model.width": 4,
+                "stream.tasks": 3,
+                "stream.class_order": (0, 1, 2, 3, 4, 5),
+                "data.name": "arrays",
+                "data.path": tmp_path / f"{name}.npz",
+                "data.root": tmp_path / "cache",
+            },
+        )
+        store = Store(tmp_path / "runs" / name)
+        seen: dict[int, tuple[Any, list[Any]]] = {}
+
+        def watch(event: Any, seen: Any = seen, store: Any = store, composed: Any = composed) -> None:
+            if isinstance(event, Scored):
+                (folder,) = store.root.iterdir()
+                state, _ = type(store.find(str(folder))).open(folder).latest()
+                seen[event.task] = testing._flat(state["learner"]), state["counts"].tolist()
+
+        run(composed, store, watch=watch)
+        after.append(seen)
+    assert after[0][0] == after[1][0]
+    assert after[0][1][0] != after[1][1][0]
