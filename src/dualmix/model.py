@@ -208,6 +208,19 @@ def _initialise(backbone: nn.Module, seed: int) -> None:
 
 
 @contextmanager
+def still_norms(model: nn.Module, still: bool = True) -> Iterator[None]:
+    """Let batch-norm use its running statistics and leave them alone, while gradients flow as in training."""
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)] if still else []
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
+
+
+@contextmanager
 def glance(model: nn.Module) -> Iterator[None]:
     """Look at a model in evaluation mode and without gradients; its statistics and mode stay as they were."""
     training = model.training

@@ -50,8 +50,28 @@ class Preset:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What ``+name`` behind a preset's name adds to it.
+
+    Attributes
+    ----------
+    group
+        The dotted path of the group of settings that a method must have for the addition to fit.
+    values
+        Dotted paths and the values they are set to.
+    """
+
+    name: str
+    group: str
+    doc: str
+    paper: str
+    values: Mapping[str, Any]
+
+
 _METHODS: dict[str, type[Method]] = {}
 _PRESETS: dict[str, Preset] = {}
+_ADDITIONS: dict[str, Addition] = {}
 M = TypeVar("M", bound=type[Method])
 
 
@@ -89,17 +109,29 @@ def add_preset(preset: Preset) -> None:
     _PRESETS[preset.name] = preset
 
 
+def add_addition(addition: Addition) -> None:
+    """Make an addition known to all presets that it fits."""
+    _ADDITIONS[addition.name] = addition
+
+
 def presets() -> dict[str, Preset]:
-    """Return all presets by name."""
+    """Return all presets by name, each also with every addition that fits it."""
     _load_installed()
-    return dict(_PRESETS)
+    found = dict(_PRESETS)
+    for host in _PRESETS.values():
+        for extra in _ADDITIONS.values():
+            if extra.group.removeprefix("method.") in _METHODS[host.kind].model_fields:
+                name = f"{host.name}+{extra.name}"
+                doc = f"{host.name} with {extra.doc}."
+                found[name] = Preset(name, host.kind, doc, extra.paper, {**host.values, **extra.values})
+    return found
 
 
 def get_preset(name: str) -> Preset:
     """Return a preset, or name the nearest one."""
     found = presets().get(name)
     if found is None:
-        raise ConfigError(f"There is no method {name!r}{nearest(name, _PRESETS)} (`dualmix methods` lists all).")
+        raise ConfigError(f"There is no method {name!r}{nearest(name, presets())} (`dualmix methods` lists all).")
     return found
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from dualmix.memory import Memory
     from dualmix.model import Classifier
+    from dualmix.sightings import Sightings
 
 Slots = NDArray[np.int64]
 """Positions in the memory table."""
@@ -29,10 +30,14 @@ ImagesLike = Tensor | NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Images ``x`` (n, C, H, W) in [0, 1] and labels ``y``: (n,) int64 head columns or (n, K) soft rows."""
+    """Images ``x`` (n, C, H, W) in [0, 1] and labels ``y``: (n,) int64 head columns or (n, K) soft rows.
+
+    ``notes`` are counts about how the batch was made, tensors of one number that a learner adds up.
+    """
 
     x: Tensor
     y: Tensor
+    notes: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -59,6 +64,29 @@ class Retrieve(Protocol):
 
     def __call__(self, memory: Memory, new: Batch, model: Classifier, rng: np.random.Generator) -> Slots:
         """Return filled slots."""
+        ...
+
+
+class Transform(Protocol):
+    """Augments images in [0, 1] with chance from a generator."""
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return images of the same shape."""
+        ...
+
+
+class Mix(Protocol):
+    """Makes an extra batch to learn from out of the new and the rehearsed one."""
+
+    @property
+    def weight(self) -> float:
+        """What the mean loss of the extra batch is multiplied by."""
+        ...
+
+    def __call__(
+        self, new: Batch, old: Batch, model: Classifier, seen: Sightings, rng: np.random.Generator
+    ) -> Batch | None:
+        """Return the extra batch, or nothing in a step that has none."""
         ...
 
 

@@ -1,8 +1,9 @@
-"""Rehearsal: learn a new batch beside a batch from the memory. Without a memory it is plain finetuning."""
+"""Rehearsal: learn a new batch beside batches from the memory. Without a memory it is plain finetuning."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,24 +12,40 @@ from torch import Tensor
 from dualmix.errors import InputError
 from dualmix.inputs import as_labels, as_pixels
 from dualmix.memory import Memory
-from dualmix.model import Classifier, glance
+from dualmix.model import Classifier, glance, still_norms
 from dualmix.rng import Rng
-from dualmix.types import Batch, ImagesLike, Labels, LabelsLike, Retrieve, State, Update
+from dualmix.sightings import Sightings
+from dualmix.types import Batch, ImagesLike, Labels, LabelsLike, Mix, Retrieve, State, Transform, Update
 
 CHUNK = 256
 
 
+class Term(NamedTuple):
+    """A batch whose mean cross-entropy, times a weight, is a part of a step's loss."""
+
+    weight: float
+    batch: Batch
+    mixed: bool = False
+
+
 class Replay:
-    """Experience replay: the loss of a step is the mean cross-entropy of the new batch plus that of an old one.
+    """Experience replay: the loss of a step is a sum of mean cross-entropies, of the new batch and of rehearsed ones.
 
     Parameters
     ----------
     update, retrieve
         Which slots to overwrite after a step, and which to rehearse in it.
+    mixes
+        Named makers of further batches out of the new and the rehearsed one; each draws from a generator of its own.
+    stream, replay
+        Weights of the new batch and of the rehearsed one; a batch of weight 0 takes no part at all.
     iterations
         Steps a stream batch, each with a newly retrieved old batch.
     forward
-        ``separate``: one forward pass a source, so batch-norm sees each alone; ``joint``: one pass over both.
+        ``separate``: one forward pass a batch, so batch-norm sees each alone; ``joint``: one pass over all of them;
+        ``still``: separate, and batch-norm neither uses nor keeps the statistics of mixed batches.
+    augment_stream
+        Augments the new batch before it is learned; what the memory stores stays raw.
     """
 
     recipe: State
@@ -43,11 +60,19 @@ class Replay:
         *,
         lr: float,
         weight_decay: float = 0.0,
+        mixes: Mapping[str, Mix] | None = None,
+        stream: float = 1.0,
+        replay: float = 1.0,
         iterations: int = 1,
-        forward: Literal["separate", "joint"] = "separate",
+        forward: Literal["separate", "joint", "still"] = "separate",
+        augment_stream: Transform | None = None,
     ) -> None:
         self.model, self.memory, self.update, self.retrieve, self.rng = model, memory, update, retrieve, rng
         self.lr, self.weight_decay, self.iterations, self.forward = lr, weight_decay, iterations, forward
+        self.mixes = {name: mix for name, mix in (mixes or {}).items() if mix.weight}
+        self.stream, self.replay, self.augment_stream = stream, replay, augment_stream
+        self.seen = Sightings()
+        self.tally: dict[str, Tensor] = {}
         self.hits = torch.zeros((), dtype=torch.int64)
         self._optimizer: torch.optim.SGD | None = None
         self._optimized: Tensor | None = None
@@ -56,44 +81,57 @@ class Replay:
         """Learn from one batch, then forget it except for what the memory keeps."""
         raw = as_pixels(x, self.model.shape)
         columns = self.model.admit(as_labels(y, len(raw)))
+        self.seen.note(columns.numpy())
         new = Batch(self.model.pixels(raw), columns.to(self.model.device))
         self.model.train()
         for iteration in range(self.iterations):
-            loss, logits = self._joint_step(new) if self.forward == "joint" else self._step(new)
+            self.optimizer.zero_grad()
+            loss, hits = self._joint_pass(new) if self.forward == "joint" else self._passes(new)
+            self.optimizer.step()
             if iteration == 0:
-                self.hits = (logits.argmax(1) == new.y).sum()
+                self.hits = hits
         self.memory.write(self.update(self.memory, new, self.model, self.rng["update"]), raw, columns)
         return loss
 
-    def _step(self, new: Batch) -> tuple[Tensor, Tensor]:
-        """Descend the sum of the batches' mean losses, one forward and backward pass each."""
-        self.optimizer.zero_grad()
-        logits = self.model(new.x)
-        loss = F.cross_entropy(logits, new.y)
-        loss.backward()
-        total = loss.detach()
-        for old in self._rehearsed(new):
-            loss = F.cross_entropy(self.model(old.x), old.y)
-            loss.backward()
-            total = total + loss.detach()
-        self.optimizer.step()
-        return total, logits.detach()
-
-    def _joint_step(self, new: Batch) -> tuple[Tensor, Tensor]:
-        """Descend the same loss by one pass over all batches: batch-norm sees them together."""
-        self.optimizer.zero_grad()
-        batches = [new, *self._rehearsed(new)]
-        logits = self.model(torch.cat([b.x for b in batches])).split([len(b) for b in batches])
-        loss = torch.stack([F.cross_entropy(z, b.y) for z, b in zip(logits, batches, strict=True)]).sum()
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach(), logits[0].detach()
-
-    def _rehearsed(self, new: Batch) -> list[Batch]:
+    def _terms(self, new: Batch) -> Iterator[Term]:
+        """Yield the terms of the loss, the new batch first: retrieval may use its gradient, as it is by then."""
+        g = self.augment_stream
+        yield Term(self.stream, Batch(g(new.x, self.rng["stream"]), new.y) if g else new)
         if not len(self.memory):
-            return []
-        slots = self.retrieve(self.memory, new, self.model, self.rng["retrieve"])
-        return [self.memory[slots]] if len(slots) else []
+            return
+        old = self.memory[self.retrieve(self.memory, new, self.model, self.rng["retrieve"])]
+        yield Term(self.replay, old)
+        for name, mix in self.mixes.items():
+            batch = mix(new, old, self.model, self.seen, self.rng[name])
+            if batch is not None:
+                for note, count in batch.notes.items():
+                    self.tally[note] = self.tally.get(note, 0) + count
+                yield Term(mix.weight, batch, mixed=True)
+
+    def _passes(self, new: Batch) -> tuple[Tensor, Tensor]:
+        """Add up gradients, one forward and backward pass a batch."""
+        total, hits = _nothing(self.model.device)
+        for place, (weight, batch, mixed) in enumerate(self._terms(new)):
+            if weight:
+                with still_norms(self.model, mixed and self.forward == "still"):
+                    logits = self.model(batch.x)
+                loss = weight * F.cross_entropy(logits, batch.y)
+                loss.backward()
+                total = total + loss.detach()
+                hits = (logits.argmax(1) == batch.y).sum() if place == 0 else hits
+        return total, hits
+
+    def _joint_pass(self, new: Batch) -> tuple[Tensor, Tensor]:
+        """Take the gradient of the same loss in one pass over all batches: batch-norm sees them together."""
+        terms = [term for term in self._terms(new) if term.weight]
+        if not terms:
+            return _nothing(self.model.device)
+        sizes = [len(term.batch) for term in terms]
+        logits = self.model(torch.cat([term.batch.x for term in terms])).split(sizes)
+        parts = [term.weight * F.cross_entropy(z, term.batch.y) for z, term in zip(logits, terms, strict=True)]
+        loss = torch.stack(parts).sum()
+        loss.backward()
+        return loss.detach(), (logits[0].argmax(1) == new.y).sum() if self.stream else _nothing(loss.device)[1]
 
     @property
     def optimizer(self) -> torch.optim.SGD:
@@ -114,14 +152,17 @@ class Replay:
         return self.model.names(torch.cat(columns))
 
     def consolidate(self) -> None:
-        """Rehearsal needs no pause."""
+        """Take note of a pause: classes known by now are old from here on."""
+        self.seen.pause()
 
     def state_dict(self) -> State:
-        """Return weights, labels, memory and the state of chance."""
+        """Return weights, labels, memory, the classes' ages, the tally of the mixes and the state of chance."""
         return {
             "labels": list(self.model.labels),
             "model": dict(self.model.state_dict()),
             "memory": self.memory.state_dict(),
+            "seen": self.seen.state_dict(),
+            "tally": dict(self.tally),
             "rng": self.rng.state_dict(),
         }
 
@@ -129,4 +170,11 @@ class Replay:
         """Continue exactly where `state_dict` was taken."""
         self.model.restore(state["labels"], state["model"])
         self.memory.load_state_dict(state["memory"])
+        self.seen.load_state_dict(state["seen"])
+        self.tally = {note: count.to(self.model.device) for note, count in state["tally"].items()}
         self.rng.load_state_dict(state["rng"])
+
+
+def _nothing(device: torch.device) -> tuple[Tensor, Tensor]:
+    """No loss and no hits: a step that has nothing to learn from."""
+    return torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device)
