@@ -29,4 +29,4 @@ def crop_range(strength: float | str) -> tuple[float, float]:
         wanted = 0.0
     if not 0 < wanted < 1.6:
         raise ValueError(f"the strength of a crop is a number between 0 and 1.6, not {strength}")
-    return (1 - wanted, 1.0) if wanted <= 0.8 else (0.2, round(1.8 - wanted, 12))
+    return (round(1 - wanted, 12), 1.0) if wanted <= 0.8 else (0.2, round(1.8 - wanted, 12))

@@ -102,10 +102,12 @@ class EnMix:
         """Return the mixed batch with soft labels."""
         if not (self.from_first or seen.border):
             return None
-        x, y = old.x.repeat(self.copies, 1, 1, 1), old.y.repeat(self.copies)
+        x, y = torch.cat([old.x] * self.copies), old.y.repeat(self.copies)
         views = self.g(x, rng)
         others = self.g(x, rng) if self.second_view else views
-        to = torch.from_numpy(partners(y.cpu().numpy(), self.partner, rng)).to(x.device)
+        columns, starts = old.y.cpu().numpy(), range(0, len(x), len(old))
+        rows = np.concatenate([start + partners(columns, self.partner, rng) for start in starts])
+        to = torch.from_numpy(rows).to(x.device)
         mu = beta(self.alpha, len(x), _ratios(model, seen) if self.shared else rng, self.each).to(x.device)
         soft = one_hot(y, model)
         return Batch(blend(views, others[to], mu), blend(soft, soft[to], mu))
@@ -143,8 +145,9 @@ class AdpMix:
     pairs
         One pair for each ``new`` image, for each ``old`` one, as many as the ``fewer``, or ``all`` combinations.
     ratio
-        What Eq. 9 compares: the weight-row norms of the ``pair``'s classes, or the ``mean`` norms over all new and all
-        old classes; ``count`` compares how often the classes were seen, as a study, not as the paper does.
+        What Eq. 9 compares: the weight-row norms of the ``pair``'s classes, or the ``mean`` norms over the new and over
+        the old classes of all pairs; ``count`` compares how often the classes were seen, as a study, not as the paper
+        does.
     bias
         Count the bias into the norm.
     sightings
