@@ -357,7 +357,7 @@ def _data_list(given: argparse.Namespace) -> int:
 def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, quiet=quiet, highlight=False)
+    return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
 
 
 if __name__ == "__main__":
