@@ -75,11 +75,6 @@ def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _escaped(name: str) -> str:
-    """Keep names that hold the separator apart."""
-    return name.replace("~", "~0").replace("/", "~1")
-
-
 def _fill(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, dict):
         return {name: _fill(inner, tensors) for name, inner in value.items()}
