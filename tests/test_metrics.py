@@ -221,9 +221,7 @@ class TestInterval:
     @given(st.lists(st.floats(0, 1), min_size=2, max_size=30), st.floats(0.5, 0.99))
     def test_against_scipy(self, values, level):
         found = metrics.interval(values, level)
-        half = (
-            stats.t.ppf((1 + level) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-        )
+        half = stats.t.ppf((1 + level) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
         assert found.half == pytest.approx(half, abs=1e-12)
 
     def test_is_frozen(self):

@@ -99,7 +99,7 @@ def test_it_files_all_that_is_needed_to_get_the_result_again(tiny: Callable[...,
     facts = folder.read_json("facts.json")
     assert facts["versions"]["torch"] == torch.__version__
     assert facts["versions"]["numpy"] == np.__version__
-    assert len(facts["commit"]) == 40
+    assert facts["commit"] is None or len(facts["commit"]) == 40
     assert facts["host"]["cores"] >= 1
     assert facts["host"]["name"]
     assert facts["data"]["fingerprint"] == load(composed.config.data).fingerprint

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 STORE = "runs"
 EPILOG = """\
 first steps:
-  dualmix run er                            train experience replay on the embedded digits
-  dualmix run er --method.memory 100        change any setting (dualmix run er --help lists them)
-  dualmix show er                           the learning curve of a run
-  dualmix explain er                        every value, its origin and what the paper says
+  dualmix run er                        train on the embedded digits
+  dualmix run er --method.memory 100    change any setting
+  dualmix run er --help                 list all settings
+  dualmix show er                       the learning curve of a run
+  dualmix explain er                    every value, its origin, the paper's word
 
-The same command again goes on where a run was cut off, or says that it is done.
-Exit codes: 0 done, 2 something to put right (one sentence says what), 130 stopped by Ctrl-C.
+The same command again goes on where a run was cut off, or says it is done.
+Exit codes: 0 done, 2 something to put right (one sentence says what),
+130 stopped by Ctrl-C.
 """
 
 
@@ -184,37 +187,47 @@ OWN_FLAGS = {
     "--help": 0,
     "--version": 0,
 }
+"""Flags that are no settings, and how many values each takes."""
+HELP = ("--help", "-h")
 
 
 def _split(words: list[str]) -> tuple[list[str], dict[str, str], list[str], bool]:
     """Part a command's own words from settings such as ``--method.memory 100``; notice a wish for settings' help."""
+    if words[0] not in ("run", "explain", "data"):
+        return words, {}, [], False
     rest: list[str] = []
     settings: dict[str, str] = {}
     faults: list[str] = []
-    takes_settings = bool(words) and words[0] in ("run", "explain", "data")
-    at = 0
-    while at < len(words):
-        word = words[at]
+    positional = 0
+    left = list(reversed(words))
+    while left:
+        word = left.pop()
         name, equals, inline = word.partition("=")
-        at += 1
-        if not takes_settings or not word.startswith("--") or name in OWN_FLAGS:
+        if not word.startswith("--") or name in OWN_FLAGS:
             rest.append(word)
-            if OWN_FLAGS.get(name) and not equals and at < len(words):
-                rest.append(words[at])
-                at += 1
-            continue
-        if equals:
+            positional += not word.startswith("-")
+            if OWN_FLAGS.get(name) and not equals and left:
+                rest.append(left.pop())
+        elif meant := _misspelt(name):
+            faults.append(f"{name}: no such flag; did you mean {meant}?")
+        elif equals:
             settings[name[2:]] = inline
-        elif at < len(words) and not words[at].startswith("--"):
-            settings[name[2:]] = words[at]
-            at += 1
+        elif left and not left[-1].startswith("--"):
+            settings[name[2:]] = left.pop()
         else:
             faults.append(f"{name}: needs a value")
-    asks = [word for word in rest if word in ("--help", "-h")]
-    wants_settings = bool(asks) and words[0] == "run" and len([w for w in rest if not w.startswith("-")]) > 1
-    if wants_settings:
-        rest = [word for word in rest if word not in asks]
-    return rest, settings, faults, wants_settings
+    wants_settings = words[0] == "run" and positional > 1 and any(word in HELP for word in rest)
+    return [word for word in rest if not (wants_settings and word in HELP)], settings, faults, wants_settings
+
+
+def _misspelt(name: str) -> str | None:
+    """Return the flag without a value that was meant by a name which is no setting's."""
+    from dualmix.config import Common
+
+    if "." in name or name[2:].replace("-", "_") in Common.model_fields:
+        return None
+    switches = [flag for flag, values in OWN_FLAGS.items() if not values]
+    return next(iter(get_close_matches(name, switches, n=1, cutoff=0.75)), None)
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -228,10 +241,11 @@ def _run(given: argparse.Namespace) -> int:
     folder = store.folder(composed, images.fingerprint)
     console = _console(stderr=True, quiet=given.quiet or given.json)
     for note in images.notes:
-        console.print(f"note: {images.name}: {note}", highlight=False)
+        console.print(f"note: {images.name}: {note}")
     if folder.done and not given.fresh:
-        console.print(f"done already (--fresh starts over): {folder.path}", highlight=False, soft_wrap=True)
-        return _report(folder.path, folder.read_json("scores.json"), folder.read_json("times.json"), given.json)
+        scores, times = folder.read_json("scores.json"), folder.read_json("times.json")
+        console.print(f"done already (--fresh starts over): {folder.path}", soft_wrap=True)
+        return _report(folder.path, scores, times, given.json)
     from dualmix.progress import Display
     from dualmix.run import Stopped, run
 
@@ -357,7 +371,7 @@ def _data_list(given: argparse.Namespace) -> int:
 def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, quiet=quiet, highlight=False)
+    return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
 
 
 if __name__ == "__main__":

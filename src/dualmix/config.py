@@ -56,9 +56,11 @@ class Common(Settings):
     data: Data = Data()
     stream: Stream = Stream()
     model: Model = Model()
-    seed: int = value(0, "the seed from which all chance comes", paper="10 runs", source="ours", ge=0)
-    order_seed: int | None = value(None, "seed of class and sample order; none: seed", source="ours", ge=0)
-    run_seed: int | None = value(None, "seed of weights, memory and augmentation; none: seed", source="ours", ge=0)
+    seed: int = value(0, "the seed from which all chance comes", paper="10 runs", source="ours", ge=0, lt=2**32)
+    order_seed: int | None = value(None, "seed of class and sample order; none: seed", source="ours", ge=0, lt=2**32)
+    run_seed: int | None = value(
+        None, "seed of weights, memory and augmentation; none: seed", source="ours", ge=0, lt=2**32
+    )
     device: str = value(
         "cpu",
         "where to train: cpu, cuda, cuda:1",

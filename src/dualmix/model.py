@@ -16,6 +16,8 @@ from dualmix.rng import generator
 from dualmix.types import Labels
 
 POOL = 4
+NARROW = 16
+"""Below this many channels oneDNN's strided 1x1 convolution overruns its workspace (uxlfoundation/oneDNN#6035)."""
 
 
 class Block(nn.Module):
@@ -27,8 +29,9 @@ class Block(nn.Module):
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
+        self.thin = stride if inputs < NARROW else 1
         self.shortcut = (
-            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride // self.thin, bias=False), nn.BatchNorm2d(outputs))
             if stride != 1 or inputs != outputs
             else nn.Identity()
         )
@@ -36,7 +39,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's feature map."""
         out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x[:, :, :: self.thin, :: self.thin]))
 
 
 class ReducedResNet18(nn.Module):

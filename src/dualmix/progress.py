@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.text import Text
 
 from dualmix.events import Began, Ended, Event, Scored, Stepped
 
@@ -51,10 +52,10 @@ class Display:
     def _begin(self, event: Began) -> None:
         self._began, self._start, self._shown = event, time.monotonic(), time.monotonic()
         for remark in event.remarks:
-            self.console.print(f"[yellow]warning:[/] {remark}", highlight=False)
+            self.console.print(Text.assemble(("warning: ", "yellow"), remark))
         verb = f"goes on at step {event.step} of" if event.step else "starts:"
-        self.console.print(f"{event.label} {verb} {event.steps} steps, {event.tasks} tasks", highlight=False)
-        self.console.print(f"  {event.path}", style="dim", highlight=False, soft_wrap=True)
+        self.console.print(Text(f"{event.label} {verb} {event.steps} steps, {event.tasks} tasks"))
+        self.console.print(Text(f"  {event.path}", style="dim"), soft_wrap=True)
         if self.console.is_terminal:
             self._bar = Progress(
                 TextColumn("task {task.fields[number]}/{task.fields[tasks]}"),

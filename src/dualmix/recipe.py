@@ -43,6 +43,8 @@ def build(
         raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
     if len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
         raise ConfigError(f"A learner needs a shape (C, H, W) and classes above 0 or none, not {shape} and {classes}.")
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"A seed is a whole number from 0 to {2**32 - 1}, not {seed}.")
     model = model or Model()
     network = Classifier(
         shape, classes=classes, seed=seed, width=model.width, mean=model.mean, std=model.std, device=device

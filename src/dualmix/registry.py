@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from zlib import crc32
 
 from dualmix.errors import ConfigError
 from dualmix.settings import Settings
@@ -95,6 +96,8 @@ def register(name: str, *, paper: str = "-", values: Mapping[str, Any] | None = 
             method.__qualname__,
         ):
             raise ConfigError(f"Method {name!r} is already defined in {known.__module__}: choose another name.")
+        if name in _PRESETS and _PRESETS[name].kind != name:
+            raise ConfigError(f"{name!r} is already a preset of {_PRESETS[name].kind!r}: choose another name.")
         method.kind = name
         _METHODS[name] = method
         doc = (method.__doc__ or "").strip().split("\n")[0]
@@ -147,7 +150,8 @@ def load_plugin(path: Path) -> None:
     """Run a user's own file so that what it registers is known. It is code: load only files that you trust."""
     if not path.is_file():
         raise ConfigError(f"There is no plugin file {path}.")
-    name = f"dualmix_plugin_{path.stem}"
+    _load_installed()
+    name = f"dualmix_plugin_{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"The plugin {path} is not a Python file.")
@@ -172,4 +176,12 @@ def _load_installed() -> None:
 
     for point in entry_points(group="dualmix.methods"):
         if point.name not in _METHODS:
-            point.load()
+            try:
+                point.load()
+            except ConfigError:
+                raise
+            except Exception as fault:
+                raise ConfigError(
+                    f"The installed method {point.name!r} ({point.value}) cannot be loaded: {type(fault).__name__}: "
+                    f"{fault}: mend or remove the package that brings it."
+                ) from fault

@@ -118,9 +118,14 @@ def explanation(composed: Composed) -> RenderableType:
     table.add_column("from")
     table.add_column("the paper says", overflow="fold")
     table.add_column("default is", style="dim", no_wrap=True)
+    shown = ""
     for row in explanation_rows(composed):
-        origin = Text(str(row["from"]), style="" if row["from"] == "default" else "yellow")
-        table.add_row(row["setting"], _value(row["value"]), origin, row["paper"], CHOICES[row["choice"]])
+        group, _, name = row["setting"].rpartition(".")
+        if group != shown:
+            shown = group
+            table.add_row(f"{group}." if group else "the run")
+        origin = Text(row["from"].partition(" ")[0], style="" if row["from"] == "default" else "yellow")
+        table.add_row(f"  {name}", _value(row["value"]), origin, row["paper"], CHOICES[row["choice"]])
     legend = (
         "default is: the paper's = stated there; reference = read in the code behind its baselines; "
         "inferred = from two or more facts; ours = our choice."

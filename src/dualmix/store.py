@@ -9,11 +9,13 @@ import platform
 import shutil
 import subprocess
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -227,9 +229,9 @@ class Folder:
         path = self.path / "confusion.npz"
         if self.done:
             try:
-                with np.load(path, allow_pickle=False) as arrays:
+                with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
                     return np.asarray(arrays["counts"], dtype=np.int64)
-            except (OSError, ValueError, KeyError) as fault:
+            except (OSError, ValueError, KeyError, EOFError, RuntimeError, BadZipFile, zlib.error) as fault:
                 raise StoreError(f"{path} is damaged ({fault}): run again with --fresh.") from fault
         state, _ = self.latest()
         if state is None:

@@ -19,7 +19,7 @@ Slots = NDArray[np.int64]
 """Positions in the memory table."""
 
 State = dict[str, Any]
-"""Nested plain dicts, lists, numbers, strings, tensors and arrays: what a snapshot can hold."""
+"""Nested plain dicts, lists, numbers, strings and tensors: what a snapshot can hold."""
 
 Labels = NDArray[np.int64] | NDArray[np.str_]
 """Raw labels as a user knows them: whole numbers or text."""
