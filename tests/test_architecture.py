@@ -17,20 +17,20 @@ import dualmix
 
 ROOT = Path(dualmix.__file__).parent
 LAYERS = (
-    ("errors", "rng", "settings", "files", "types"),
-    ("data", "stream", "model", "memory", "inputs"),
+    ("errors", "rng", "settings", "files", "types", "augmentations"),
+    ("data", "stream", "model", "memory", "inputs", "sightings", "transforms", "mixing"),
     ("policies",),
     ("learners",),
     ("registry", "methods", "config"),
     ("snapshot", "recipe", "store"),
-    ("metrics", "events", "run", "testing"),
+    ("metrics", "events", "probes", "run", "testing"),
     ("progress", "show", "demo"),
     ("cli",),
     ("__main__",),
 )
 """A module may import from its own line and the lines above; a package stands for all of its modules."""
 
-FOR_TYPES_ONLY = {("types", "memory"), ("types", "model")}
+FOR_TYPES_ONLY = {("types", "memory"), ("types", "model"), ("types", "sightings")}
 """The protocols name the table and the network that parts are handed; nothing is imported when they run."""
 
 LATER = {("registry", "methods")}

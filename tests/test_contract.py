@@ -126,7 +126,6 @@ class HidesMomentum(Replay):
     def observe(self, x: Any, y: Any) -> Any:
         self.steps = getattr(self, "steps", 0) + 1
         self.lr = 0.1 / self.steps
-        self._optimizer = None
         return super().observe(x, y)
 
 

@@ -236,8 +236,6 @@ def test_er_uses_its_settings() -> None:
     assert isinstance(learner, Replay)
     assert (learner.memory.capacity, learner.retrieve, learner.update) == (7, Uniform(3), Reservoir("ref"))
     assert (learner.iterations, learner.forward, learner.lr, learner.weight_decay) == (2, "joint", 0.2, 0.1)
-    group = learner.optimizer.param_groups[0]
-    assert (group["lr"], group["weight_decay"], group["momentum"], group["nesterov"]) == (0.2, 0.1, 0, False)
 
 
 def test_a_grown_head_learns() -> None:

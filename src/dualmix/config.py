@@ -50,12 +50,22 @@ class Model(Settings):
         return self
 
 
+class Probes(Settings):
+    """Measurements at task borders, which change nothing in the training."""
+
+    on: bool = value(False, "measure Eqs. 4-6, head norms, AdpMix's gate and the memory's classes after each task")
+    draws: int = value(32, "draws of the augmentation for Eqs. 4-6", ge=2)
+    rows: int = value(200, "images of the memory that Eqs. 4-6 are measured on", ge=1)
+    past: int = value(1000, "past training images that stand for Eq. 3", ge=1)
+
+
 class Common(Settings):
     """Everything a run depends on but its method."""
 
     data: Data = Data()
     stream: Stream = Stream()
     model: Model = Model()
+    probes: Probes = Probes()
     seed: int = value(0, "the seed from which all chance comes", paper="10 runs", source="ours", ge=0, lt=2**32)
     order_seed: int | None = value(None, "seed of class and sample order; none: seed", source="ours", ge=0, lt=2**32)
     run_seed: int | None = value(

@@ -18,6 +18,7 @@ from dualmix import metrics
 from dualmix.config import Composed
 from dualmix.data import Images, load
 from dualmix.events import Began, Ended, Event, Scored, Stepped
+from dualmix.probes import measure
 from dualmix.recipe import build
 from dualmix.store import Folder, Store
 from dualmix.stream import Plan, plan
@@ -97,6 +98,7 @@ class _Progress:
     images: int
     counts: list[NDArray[np.int64]]
     times: dict[str, float]
+    probes: list[dict[str, Any]]
 
 
 def _train(
@@ -110,7 +112,7 @@ def _train(
 ) -> Result:
     state, remarks = folder.latest()
     folder.begin(composed, order.record(), order.arrays(), _account(images))
-    at = _resumed(learner, state) if state else _Progress(0, 0, 0, torch.zeros((), dtype=torch.int64), 0, [], {})
+    at = _resumed(learner, state) if state else _Progress(0, 0, 0, torch.zeros((), dtype=torch.int64), 0, [], {}, [])
     folder.drop_after(at.step)
     for remark in remarks:
         folder.log(event="damaged snapshot", remark=remark)
@@ -140,6 +142,11 @@ def _train(
         began = time.perf_counter()
         at.counts.append(confusion(learner, images, order, at.task))
         _spend(at, "evaluate_seconds", began)
+        if composed.config.probes.on:
+            began = time.perf_counter()
+            seed = composed.config.seeds()[1]
+            at.probes.append(measure(learner, images, order, at.task, composed.config.probes, seed))
+            _spend(at, "probe_seconds", began)
         at.task, at.batch = at.task + 1, 0
         matrix = metrics.accuracy_matrix(np.stack(at.counts), [task.classes for task in order.tasks])
         accuracy, forgetting = metrics.average_accuracy(matrix)[-1], metrics.forgetting(matrix)[-1]
@@ -152,6 +159,8 @@ def _train(
     scores = metrics.summary(counts, [task.classes for task in order.tasks])
     scores["online_accuracy"] = float(at.hits) / max(at.images, 1)
     times = _cost(at)
+    if at.probes:
+        folder.write_json("probes.json", at.probes)
     folder.finish({"recipe": learner.recipe, "learner": learner.state_dict()}, counts, scores, times)
     folder.log(event="end", step=at.step, accuracy=scores["average_accuracy"])
     watch(Ended(folder.path, scores, times))
@@ -182,6 +191,7 @@ def _save(folder: Folder, learner: Learner, at: _Progress) -> None:
             "images": at.images,
             "counts": torch.from_numpy(np.stack(at.counts).astype(np.int32)) if at.counts else torch.zeros(0, 0, 0),
             "times": {**at.times, "peak_memory_mb": _peak_memory(at)},
+            "probes": at.probes,
             "learner": learner.state_dict(),
         },
     )
@@ -199,6 +209,7 @@ def _resumed(learner: Learner, state: dict[str, Any]) -> _Progress:
         state["images"],
         counts,
         dict(state["times"]),
+        list(state["probes"]),
     )
 
 

@@ -74,8 +74,6 @@ class Replay:
         self.seen = Sightings()
         self.tally: dict[str, Tensor] = {}
         self.hits = torch.zeros((), dtype=torch.int64)
-        self._optimizer: torch.optim.SGD | None = None
-        self._optimized: Tensor | None = None
 
     def observe(self, x: ImagesLike, y: LabelsLike) -> Tensor:
         """Learn from one batch, then forget it except for what the memory keeps."""
@@ -85,9 +83,9 @@ class Replay:
         new = Batch(self.model.pixels(raw), columns.to(self.model.device))
         self.model.train()
         for iteration in range(self.iterations):
-            self.optimizer.zero_grad()
+            self.model.zero_grad()
             loss, hits = self._joint_pass(new) if self.forward == "joint" else self._passes(new)
-            self.optimizer.step()
+            self._descend()
             if iteration == 0:
                 self.hits = hits
         self.memory.write(self.update(self.memory, new, self.model, self.rng["update"]), raw, columns)
@@ -99,7 +97,10 @@ class Replay:
         yield Term(self.stream, Batch(g(new.x, self.rng["stream"]), new.y) if g else new)
         if not len(self.memory):
             return
-        old = self.memory[self.retrieve(self.memory, new, self.model, self.rng["retrieve"])]
+        slots = self.retrieve(self.memory, new, self.model, self.rng["retrieve"])
+        if not len(slots):
+            return
+        old = self.memory[slots]
         yield Term(self.replay, old)
         for name, mix in self.mixes.items():
             batch = mix(new, old, self.model, self.seen, self.rng[name])
@@ -133,13 +134,13 @@ class Replay:
         loss.backward()
         return loss.detach(), (logits[0].argmax(1) == new.y).sum() if self.stream else _nothing(loss.device)[1]
 
-    @property
-    def optimizer(self) -> torch.optim.SGD:
-        """Plain SGD, which has no state: made anew whenever the head has grown."""
-        if self._optimizer is None or self._optimized is not self.model.weight:
-            self._optimized = self.model.weight
-            self._optimizer = torch.optim.SGD(self.model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
-        return self._optimizer
+    @torch.no_grad()
+    def _descend(self) -> None:
+        """Take a step of plain SGD: by hand, because it is two lines and torch.optim takes seconds to load."""
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                slope = parameter.grad.add(parameter, alpha=self.weight_decay) if self.weight_decay else parameter.grad
+                parameter.add_(slope, alpha=-self.lr)
 
     def predict(self, x: ImagesLike) -> Labels:
         """Return the most likely label among those seen so far."""
