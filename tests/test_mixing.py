@@ -16,6 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from dualmix.mixing import AdpMix, EnMix, View, beta, blend, head_norms, label_ratio, one_hot, partners
+from dualmix.rng import generator
 from dualmix.sightings import Sightings
 from dualmix.types import Batch
 
@@ -210,20 +211,34 @@ def test_enmix_has_the_values_of_the_paper() -> None:
     assert (mix.second_view, mix.copies, mix.shared, mix.from_first) == (False, 1, False, True)
 
 
+def between(mixed: Tensor, one: Tensor, other: Tensor) -> bool:
+    low, high = torch.minimum(one, other), torch.maximum(one, other)
+    return bool(((mixed >= low - 1e-6) & (mixed <= high + 1e-6)).all())
+
+
 @quick
-@given(st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=1, max_size=8), st.floats(0.01, 5))
-def test_enmix_stays_between_its_pair(seed: int, columns: list[int], alpha: float) -> None:
+@given(st.integers(0, 10**6), st.integers(2, 8), st.floats(0.2, 5))
+def test_enmix_stays_between_its_pair(seed: int, count: int, alpha: float) -> None:
     chance = rng(seed)
-    old = Batch(torch.from_numpy(chance.random((len(columns), 1, 2, 2))).float(), torch.tensor(columns))
+    old = Batch(torch.from_numpy(chance.random((count, 1, 2, 2))).float(), torch.arange(count))
     x, y = old.x.clone(), old.y.clone()
-    made = enmix(old, chance, columns=5, alpha=alpha)
+    made = enmix(old, chance, columns=count + 1, alpha=alpha)
     assert torch.equal(old.x, x)
     assert torch.equal(old.y, y)
     assert made.x.shape == x.shape
+    for row, (mixed, soft) in enumerate(zip(made.x, made.y, strict=True)):
+        others = [i for i in soft.nonzero().flatten().tolist() if i != row]
+        assert len(others) <= 1
+        assert not others or between(mixed, x[row], x[others[0]])
+
+
+@quick
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=1, max_size=8), st.floats(0.01, 5))
+def test_enmix_labels_sum_to_one(seed: int, columns: list[int], alpha: float) -> None:
+    made = enmix(plain(1, *columns), rng(seed), columns=5, alpha=alpha)
     torch.testing.assert_close(made.y.sum(1), torch.ones(len(columns)))
     assert (made.y >= 0).all()
-    assert (made.x >= x.amin(0) - 1e-6).all()
-    assert (made.x <= x.amax(0) + 1e-6).all()
+    assert not made.y[:, [c for c in range(5) if c not in columns]].any()
 
 
 def test_enmix_mixes_images_and_labels_alike() -> None:
@@ -465,6 +480,20 @@ def test_adpmix_keeps_its_bounds(seed: int, new: list[int], old: list[int], norm
         assert (mu_y >= mu_x - 1e-6).all()
         closed = mu_x <= 0.5
         torch.testing.assert_close(mu_y[closed], mu_x[closed])
+
+
+@quick
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 5))
+def test_adpmix_stays_between_its_pair(seed: int, new: int, old: int) -> None:
+    chance = rng(seed)
+    now, then, model = own_classes(new, old)
+    now, then = (Batch(torch.from_numpy(chance.random(b.x.shape)).float(), b.y) for b in (now, then))
+    before = now.x.clone(), then.x.clone()
+    made = adpmix(now, then, model, chance, alpha=2.0)
+    assert torch.equal(now.x, before[0])
+    assert torch.equal(then.x, before[1])
+    for mixed, (i, j) in zip(made.x, origins(made, old), strict=True):
+        assert between(mixed, then.x[i], now.x[j])
 
 
 @pytest.mark.parametrize("options", [{"delta": 0.0}, {"kappa": float("inf")}])
@@ -710,6 +739,11 @@ def test_shared_ratios_are_the_same_in_both(each: str) -> None:
     first, second = both(seen(0, 1, 2, 3), (1, 2), shared=True, alpha=2.0, each=each)
     assert first == pytest.approx(second)
     assert len(set(first)) == (3 if each == "pair" else 1)
+
+
+def test_shared_ratios_have_a_generator_of_their_own_each_step() -> None:
+    found = both(seen(0, 1, 2, 3, steps=4), (1, 2), 7, shared=True, alpha=2.0)[1]
+    assert found == pytest.approx(generator(7, "ratios", 4).beta(2.0, 2.0, 3).tolist())
 
 
 def test_shared_ratios_change_with_the_step_and_the_seed() -> None:
