@@ -685,6 +685,20 @@ def test_outweighing(options: dict[str, Any], expected: list[float]) -> None:
     assert outweighs([2, 3, 2], [0, 1, 0], model, COUNTED, **options) == expected
 
 
+def test_means_are_over_all_other_classes_seen_and_nothing_outweighs_where_there_is_none() -> None:
+    """Norms 1, 2, 5, 6: new classes 2 and 3 against all others seen, whichever are paired; then only new ones."""
+    model = head(1.0, 2.0, 5.0, 6.0, 100.0)
+    assert outweighs([2, 3], [0, 0], model, COUNTED, ratio="mean") == [5.5 / 1.5] * 2
+    assert outweighs([0, 1], [0, 1], model, seen(0, 1), ratio="mean") == [0, 0]
+
+
+def test_adpmix_may_wait_for_the_first_pause() -> None:
+    new, old, model, age = plain(0, 2), plain(1, 0), head(1.0, 1.0, 1.0), seen(0, 2)
+    assert adpmix(new, old, model, rng(), age, from_first=False) is None
+    age.pause()
+    assert adpmix(new, old, model, rng(), age, from_first=False) is not None
+
+
 def test_a_class_without_weight_is_outweighed_by_a_finite_number() -> None:
     model = head(0.0, 1.0)
     for ratio in ("pair", "mean"):

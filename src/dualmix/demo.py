@@ -23,8 +23,12 @@ from rich.progress import (
 from dualmix.errors import DualmixError
 from dualmix.show import comparison
 
-ROWS = {"finetune": (), "er": ("--method.memory", "200")}
-"""What is compared: presets and the flags each is run with."""
+ROWS = {
+    "finetune": ("--method.lr", "0.03"),
+    "er": ("--method.lr", "0.03", "--method.memory", "200"),
+    "er+dualmix": ("--method.lr", "0.03", "--method.memory", "200", "--method.mix.augment", "crop-0.5"),
+}
+"""What is compared: presets and the flags each is run with (digits are not mirrored: that would change what they are)."""
 
 
 def demo(store: Path, seeds: int, console: Console) -> RenderableType:
@@ -56,7 +60,7 @@ def demo(store: Path, seeds: int, console: Console) -> RenderableType:
         (name, [s["average_accuracy"] for s in found], [s["forgetting"] for s in found])
         for name, found in scores.items()
     ]
-    return comparison("Handwritten digits, 5 tasks of 2 classes, each image seen once", rows)
+    return comparison("Handwritten digits, 5 tasks of 2 classes, each image seen once, memory of 200", rows)
 
 
 def _train(name: str, seed: int, store: Path) -> dict[str, Any]:

@@ -124,6 +124,7 @@ class Mixing(Settings):
                 self.sightings,
                 "mixup" if self.first_task == "both" else "idle",
                 self.shared,
+                from_first=self.first_task != "idle",
             ),
         }
 

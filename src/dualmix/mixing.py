@@ -145,9 +145,9 @@ class AdpMix:
     pairs
         One pair for each ``new`` image, for each ``old`` one, as many as the ``fewer``, or ``all`` combinations.
     ratio
-        What Eq. 9 compares: the weight-row norms of the ``pair``'s classes, or the ``mean`` norms over the new and over
-        the old classes of all pairs; ``count`` compares how often the classes were seen, as a study, not as the paper
-        does.
+        What Eq. 9 compares: the weight-row norms of the ``pair``'s classes, or the ``mean`` norms over the new batch's
+        classes and over all others seen; ``count`` compares how often the classes were seen, as a study, not as the
+        paper does.
     bias
         Count the bias into the norm.
     sightings
@@ -156,6 +156,8 @@ class AdpMix:
         What to do while no row is old: nothing (``idle``), or take all rows (``mixup``).
     shared
         Take the ratios that EnMix takes in the same step.
+    from_first
+        Mix from the first task on, or only after the stream's first pause.
     """
 
     g: Transform
@@ -174,11 +176,14 @@ class AdpMix:
     sightings: int = 0
     alone: Literal["idle", "mixup"] = "idle"
     shared: bool = False
+    from_first: bool = True
 
     def __call__(
         self, new: Batch, old: Batch, model: Classifier, seen: Sightings, rng: np.random.Generator
     ) -> Batch | None:
         """Return the mixed batch with soft labels, or nothing while no row is old."""
+        if not (self.from_first or seen.border):
+            return None
         rows = np.flatnonzero(self.is_old(new.y.cpu().numpy(), old.y.cpu().numpy(), seen))
         if not len(rows) and self.alone == "mixup":
             rows = np.arange(len(old))
@@ -226,7 +231,10 @@ class AdpMix:
         else:
             size = head_norms(model, bias=self.bias)
         if self.ratio == "mean":
-            r = (size[new.unique()].mean() / size[old.unique()].mean().clamp_min(1e-12)).expand(len(new))
+            fresh = torch.zeros(len(seen.counts), dtype=torch.bool, device=new.device)
+            fresh[new] = True
+            known = size[: len(fresh)]
+            r = (known[fresh].mean() / known[~fresh].mean().clamp_min(1e-12)).nan_to_num(0.0).expand(len(new))
         else:
             r = size[new] / size[old].clamp_min(1e-12)
         if self.sightings:
