@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.config import RESULTS_VERSION, compose, walk
-from dualmix.registry import presets
+from dualmix.registry import get_method, presets
 
 FILE = Path(__file__).with_name("defaults.json")
 
 
 def current() -> dict[str, Any]:
-    kinds = sorted({preset.kind for preset in presets().values() if preset.doc and "+" not in preset.name})
+    kinds = {preset.kind for preset in presets().values()}
+    kinds = sorted(kind for kind in kinds if get_method(kind).__module__.startswith("dualmix."))
     return {
         "results_version": RESULTS_VERSION,
         "defaults": {

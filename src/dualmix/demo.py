@@ -28,7 +28,7 @@ ROWS = {
     "er": ("--method.lr", "0.03", "--method.memory", "200"),
     "er+dualmix": ("--method.lr", "0.03", "--method.memory", "200", "--method.mix.augment", "crop-0.5"),
 }
-"""What is compared: presets and the flags each is run with (digits are not mirrored: that would change what they are)."""
+"""What is compared: presets and the flags each is run with. Digits are not mirrored: that changes what they are."""
 
 
 def demo(store: Path, seeds: int, console: Console) -> RenderableType:
