@@ -104,7 +104,7 @@ def test_methods(dualmix_: Command) -> None:
     code, out, err = dualmix_("methods")
     assert (code, err) == (0, "")
     assert narrow(out)
-    assert all(re.search(rf"^ *{name} ", out, re.MULTILINE) for name in presets())
+    assert all(re.search(rf"^ *{re.escape(name)} ", out, re.MULTILINE) for name in presets())
     code, out, _ = dualmix_("methods", "--json")
     assert code == 0
     listed = json.loads(out)

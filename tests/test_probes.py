@@ -24,7 +24,8 @@ SMALL = {
     "model.width": 4,
     "stream.tasks": 3,
     "stream.class_order": [0, 1, 2, 3, 4, 5],
-    "save_every": 9,
+    "stream.batch": 40,
+    "save_every": 3,
     "probes.draws": 3,
     "probes.rows": 12,
     "probes.past": 20,
@@ -76,7 +77,7 @@ def test_probes_change_nothing_and_survive_a_stop(tmp_path) -> None:
 
     asked = iter(range(10**6))
     with pytest.raises(Stopped):
-        run(probed, Store(tmp_path / "cut"), stop=lambda: next(asked) == 50)
+        run(probed, Store(tmp_path / "cut"), stop=lambda: next(asked) == 12)
     cut = run(probed, Store(tmp_path / "cut"))
     assert (cut.folder.path / "probes.json").read_bytes() == (whole.folder.path / "probes.json").read_bytes()
 

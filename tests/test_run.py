@@ -143,6 +143,7 @@ def test_the_loop_is_observe_each_planned_batch_once(tiny: Callable[..., Compose
         for rows in order.batches(task):
             learner.observe(images.train_x[rows].transpose(0, 3, 1, 2), images.train_y[rows])
             hits += int(learner.hits)
+        learner.consolidate()
         stage = confusion(learner, images, order, task)
         assert (stage == result.folder.counts()[task]).all()
     dualmix.save(learner, tmp_path / "by-hand")

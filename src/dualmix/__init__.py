@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from dualmix.memory import Memory as Memory
     from dualmix.methods import ER as ER
     from dualmix.methods import Finetune as Finetune
+    from dualmix.methods import Mixing as Mixing
+    from dualmix.mixing import AdpMix as AdpMix
+    from dualmix.mixing import EnMix as EnMix
+    from dualmix.mixing import View as View
     from dualmix.model import Classifier as Classifier
     from dualmix.model import ReducedResNet18 as ReducedResNet18
     from dualmix.policies.reservoir import Reservoir as Reservoir
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from dualmix.stream import Plan as Plan
     from dualmix.stream import Stream as Stream
     from dualmix.stream import plan as plan
+    from dualmix.transforms import transform as transform
     from dualmix.types import Batch as Batch
     from dualmix.types import Learner as Learner
     from dualmix.types import Placement as Placement
@@ -48,7 +53,8 @@ _HOMES = {
     "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),
     "learners.replay": ("Replay",),
     "memory": ("Memory",),
-    "methods": ("ER", "Finetune"),
+    "methods": ("ER", "Finetune", "Mixing"),
+    "mixing": ("AdpMix", "EnMix", "View"),
     "model": ("Classifier", "ReducedResNet18"),
     "policies.reservoir": ("Reservoir",),
     "policies.uniform": ("Uniform",),
@@ -59,6 +65,7 @@ _HOMES = {
     "settings": ("value",),
     "store": ("Store",),
     "stream": ("Plan", "Stream", "plan"),
+    "transforms": ("transform",),
     "types": ("Batch", "Learner", "Placement"),
 }
 _RENAMED = {"load_data": "load", "train": "run"}
