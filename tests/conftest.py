@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,32 @@ def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             subprocess.run([sys.executable, SHARED / "unpack.py", folder], check=True, capture_output=True)
             (folder / "done").touch()
     return folder
+
+
+@pytest.fixture
+def dualmix_(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Run a command in this process, in an empty folder and 80 columns; what is no sentence fails the test."""
+    from dualmix.cli import main
+
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("DUALMIX_STORE", raising=False)
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def command(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main([str(word) for word in words])
+        said = capsys.readouterr()
+        return int(left.value.code or 0), said.out, said.err
+
+    yield command
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 def _common(factory: pytest.TempPathFactory) -> Path:

@@ -10,40 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dualmix.cli import main
 from dualmix.config import compose, walk
 from dualmix.registry import presets
 
 Command = Callable[..., tuple[int, str, str]]
 SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-@pytest.fixture
-def dualmix_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Command]:
-    """Run a command in this process, in an empty folder and 80 columns."""
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("DUALMIX_STORE", raising=False)
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def command(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([str(word) for word in words])
-        said = capsys.readouterr()
-        return int(left.value.code or 0), said.out, said.err
-
-    yield command
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

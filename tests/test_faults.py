@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,33 +20,10 @@ import torch
 
 import dualmix
 from dualmix import snapshot
-from dualmix.cli import main
 from dualmix.errors import DataError, InputError
 
 Command = Callable[..., tuple[int, str, str]]
 RESULTS = ("learner.safetensors", "scores.json", "confusion.npz", "plan.json", "plan.npz", "config.json")
-
-
-@pytest.fixture
-def dualmix_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Command]:
-    """Run a command in this process, in an empty folder; an exception that is not a sentence fails the test."""
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("DUALMIX_STORE", raising=False)
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def command(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([str(word) for word in words])
-        said = capsys.readouterr()
-        return int(left.value.code or 0), said.out, said.err
-
-    yield command
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
