@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     show = add("show", _show, "Show a run's scores and learning curve.", parents=[store, plain])
     show.add_argument("run", metavar="RUN", help="a run's folder, its name or a part of it")
     demo = add("demo", _demo, "Compare methods over seeds on the embedded digits.", parents=[store])
-    demo.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds a method (default: 5)")
+    demo.add_argument("--seeds", type=int, default=4, metavar="N", help="seeds a method (default: 4)")
     _add_data(commands)
     return parser
 
