@@ -111,7 +111,7 @@ def _train(
     stop: Callable[[], bool],
 ) -> Result:
     state, remarks = folder.latest()
-    folder.begin(composed, order.record(), order.arrays(), _account(images))
+    folder.begin(composed, order.record(), order.arrays(), _account(images, order))
     at = _resumed(learner, state) if state else _Progress(0, 0, 0, torch.zeros((), dtype=torch.int64), 0, [], {}, [])
     folder.drop_after(at.step)
     for remark in remarks:
@@ -232,11 +232,13 @@ def _peak_memory(at: _Progress) -> float:
     return max(now, at.times.get("peak_memory_mb", 0.0))
 
 
-def _account(images: Images) -> dict[str, Any]:
+def _account(images: Images, order: Plan) -> dict[str, Any]:
+    used = sum(len(task.classes) for task in order.tasks)
+    part = [] if used == len(images.classes) else [f"the stream has {used} of {len(images.classes)} classes"]
     return {
         "name": images.name,
         "fingerprint": images.fingerprint,
-        "notes": list(images.notes),
+        "notes": [*images.notes, *part],
         "shape": list(images.shape),
         "classes": list(images.classes),
         "train": len(images.train_y),
