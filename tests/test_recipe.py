@@ -156,3 +156,15 @@ def test_saving_where_nothing_can_be_written(tmp_path: Path) -> None:
     for path in (tmp_path / "plain" / "l", tmp_path / "none" / "l", Path("/proc/l")):
         with pytest.raises(StoreError, match="cannot be written"):
             dualmix.save(learner, path)
+
+
+def test_additions_join_a_method_by_a_plus() -> None:
+    learner = dualmix.create("er+dualmix", shape=(1, 8, 8), memory=5, mix={"alpha": 0.4, "view": 0.0})
+    assert set(learner.mixes) == {"enmix", "adpmix"}
+    assert learner.mixes["enmix"].alpha == 0.4
+    same = dualmix.create("er+dualmix", shape=(1, 8, 8), memory=5, mix=dualmix.Mixing(alpha=0.4, view=0.0))
+    assert same.recipe == learner.recipe
+    with pytest.raises(ConfigError, match=r"dualmx.*dualmix"):
+        dualmix.create("er+dualmx", shape=(1, 8, 8))
+    with pytest.raises(ConfigError, match="finetune"):
+        dualmix.create("finetune+da", shape=(1, 8, 8))

@@ -227,4 +227,4 @@ for _name, _doc, _paper, _weights in (
         {"view": 1.0, "enmix": 1.0, "adpmix": 1.0},
     ),
 ):
-    add_addition(Addition(_name, "method.mix", _doc, _paper, {f"method.mix.{k}": v for k, v in _weights.items()}))
+    add_addition(Addition(_name, "mix", _doc, _paper, _weights))

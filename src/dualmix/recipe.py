@@ -12,7 +12,7 @@ from dualmix import snapshot
 from dualmix.config import Model
 from dualmix.errors import ConfigError, StoreError
 from dualmix.model import Classifier
-from dualmix.registry import Method, get_method, nearest
+from dualmix.registry import Method, get_addition, get_method, nearest
 from dualmix.rng import Rng
 from dualmix.types import Learner
 
@@ -70,13 +70,19 @@ def create(
     device: str = "cpu",
     **settings: Any,
 ) -> Learner:
-    """Make a learner by a method's name.
+    """Make a learner by a method's name, to which additions may be joined by a plus.
 
     Examples
     --------
     >>> learner = create("er", shape=(3, 32, 32), memory=200, seed=1)
+    >>> learner = create("er+dualmix", shape=(3, 32, 32), memory=200, mix={"alpha": 0.4})
     """
-    kind = get_method(name)
+    host, *additions = name.split("+")
+    kind = get_method(host)
+    for addition in additions:
+        group, values = get_addition(addition, kind)
+        given = settings.get(group, {})
+        settings[group] = {**values, **(given if isinstance(given, dict) else given.model_dump(exclude_unset=True))}
     unknown = [f"{s}{nearest(s, kind.model_fields)}" for s in settings if s not in kind.model_fields]
     if unknown:
         raise ConfigError(f"Method {name!r} has no setting {', '.join(unknown)}")

@@ -58,9 +58,9 @@ class Addition:
     Attributes
     ----------
     group
-        The dotted path of the group of settings that a method must have for the addition to fit.
+        The group of settings that a method must have for the addition to fit.
     values
-        Dotted paths and the values they are set to.
+        Settings of that group and the values they are set to.
     """
 
     name: str
@@ -123,11 +123,20 @@ def presets() -> dict[str, Preset]:
     found = dict(_PRESETS)
     for host in _PRESETS.values():
         for extra in _ADDITIONS.values():
-            if extra.group.removeprefix("method.") in _METHODS[host.kind].model_fields:
+            if extra.group in _METHODS[host.kind].model_fields:
                 name = f"{host.name}+{extra.name}"
                 doc = f"{host.name} with {extra.doc}."
-                found[name] = Preset(name, host.kind, doc, extra.paper, {**host.values, **extra.values})
+                values = {f"method.{extra.group}.{setting}": given for setting, given in extra.values.items()}
+                found[name] = Preset(name, host.kind, doc, extra.paper, {**host.values, **values})
     return found
+
+
+def get_addition(name: str, method: type[Method]) -> tuple[str, dict[str, Any]]:
+    """Return the group of a method's settings that an addition sets, and the values it sets there."""
+    fitting = {extra.name: extra for extra in _ADDITIONS.values() if extra.group in method.model_fields}
+    if name not in fitting:
+        raise ConfigError(f"Nothing called {name!r} can be added to {method.kind!r}{nearest(name, fitting)}")
+    return fitting[name].group, dict(fitting[name].values)
 
 
 def get_preset(name: str) -> Preset:
