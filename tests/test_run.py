@@ -16,7 +16,7 @@ import dualmix
 from dualmix import snapshot
 from dualmix.config import Composed, compose
 from dualmix.data import load
-from dualmix.errors import BusyError, ConfigError, StoreError
+from dualmix.errors import BusyError, ConfigError, DualmixError, StoreError
 from dualmix.events import Began, Ended, Scored, Stepped
 from dualmix.run import Stopped, confusion, run
 from dualmix.store import Folder, Store
@@ -382,3 +382,10 @@ def test_a_watcher_that_fails_stops_the_run_but_not_the_resume(
     with pytest.raises(ZeroDivisionError):
         run(composed, store, watch=watch)
     assert files(run(composed, store).folder) == whole
+
+
+def test_a_training_that_diverges_is_told_not_scored(tiny: Callable[..., Composed], tmp_path: Path) -> None:
+    with pytest.raises(DualmixError, match="diverged"):
+        run(tiny(method__lr=1e30), Store(tmp_path))
+    (folder,) = tmp_path.iterdir()
+    assert not (folder / "scores.json").exists()

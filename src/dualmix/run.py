@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import time
@@ -17,6 +18,7 @@ from torch import Tensor
 from dualmix import metrics
 from dualmix.config import Composed
 from dualmix.data import Images, load
+from dualmix.errors import DualmixError
 from dualmix.events import Began, Ended, Event, Scored, Stepped
 from dualmix.probes import measure
 from dualmix.recipe import build
@@ -136,6 +138,11 @@ def _train(
                 _save(folder, learner, at)
             if stopping:
                 raise Stopped(f"stopped after step {at.step} of {total}; the same command goes on from there")
+        if loss is not None and not math.isfinite(float(loss)):
+            raise DualmixError(
+                f"The loss was {float(loss)} at the end of task {at.task + 1}: the training has diverged; use a smaller "
+                "learning rate."
+            )
         began = time.perf_counter()
         learner.consolidate()
         _spend(at, "train_seconds", began)
