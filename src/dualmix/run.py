@@ -6,7 +6,8 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,46 +123,49 @@ def _train(
     total = sum(order.steps(task) for task in range(len(order.tasks)))
     watch(Began(folder.path, composed.label, len(order.tasks), total, at.step, tuple(remarks)))
 
-    loss: Tensor | None = None
     while at.task < len(order.tasks):
+        loss = None
         for rows in order.batches(at.task, at.batch):
-            began = time.perf_counter()
-            loss = learner.observe(images.train_x[rows].transpose(0, 3, 1, 2), images.train_y[rows])
-            at.hits = at.hits + learner.hits
+            with _timed(at, "train_seconds"):
+                loss = learner.observe(images.train_x[rows].transpose(0, 3, 1, 2), images.train_y[rows])
+                at.hits = at.hits + learner.hits
             at.images += len(rows)
             at.batch += 1
             at.step += 1
-            _spend(at, "train_seconds", began)
             watch(Stepped(at.task, at.step, loss, at.hits, at.images))
             stopping = stop()
             if stopping or (at.step % composed.config.save_every == 0 and at.batch < order.steps(at.task)):
                 _save(folder, learner, at)
             if stopping:
                 raise Stopped(f"stopped after step {at.step} of {total}; the same command goes on from there")
-        if loss is not None and not math.isfinite(float(loss)):
+        last = None if loss is None else float(loss)
+        if last is not None and not math.isfinite(last):
             raise DualmixError(
-                f"The loss was {float(loss)} at the end of task {at.task + 1}: the training has diverged; use a smaller "
-                "learning rate."
+                f"The loss is {last} after task {at.task + 1}: it diverged; use a smaller learning rate."
             )
-        began = time.perf_counter()
+        accuracy, forgetting = _end_task(composed, images, order, learner, at)
+        folder.log(event="task", task=at.task, step=at.step, accuracy=accuracy, loss=last)
+        _save(folder, learner, at)
+        watch(Scored(at.task - 1, at.step, accuracy, forgetting))
+    return _finish(order, learner, folder, at, watch)
+
+
+def _end_task(composed: Composed, images: Images, order: Plan, learner: Learner, at: _Progress) -> tuple[float, float]:
+    """Use the pause after a task, test all tasks so far, and return average accuracy and forgetting."""
+    with _timed(at, "train_seconds"):
         learner.consolidate()
-        _spend(at, "train_seconds", began)
-        began = time.perf_counter()
+    with _timed(at, "evaluate_seconds"):
         at.counts.append(confusion(learner, images, order, at.task))
-        _spend(at, "evaluate_seconds", began)
-        if composed.config.probes.on:
-            began = time.perf_counter()
+    if composed.config.probes.on:
+        with _timed(at, "probe_seconds"):
             seed = composed.config.seeds()[1]
             at.probes.append(measure(learner, images, order, at.task, composed.config.probes, seed))
-            _spend(at, "probe_seconds", began)
-        at.task, at.batch = at.task + 1, 0
-        matrix = metrics.accuracy_matrix(np.stack(at.counts), [task.classes for task in order.tasks])
-        accuracy, forgetting = metrics.average_accuracy(matrix)[-1], metrics.forgetting(matrix)[-1]
-        last = {} if loss is None else {"loss": float(loss)}
-        folder.log(event="task", task=at.task, step=at.step, accuracy=float(accuracy), **last)
-        _save(folder, learner, at)
-        watch(Scored(at.task - 1, at.step, float(accuracy), float(forgetting)))
+    at.task, at.batch = at.task + 1, 0
+    matrix = metrics.accuracy_matrix(np.stack(at.counts), [task.classes for task in order.tasks])
+    return float(metrics.average_accuracy(matrix)[-1]), float(metrics.forgetting(matrix)[-1])
 
+
+def _finish(order: Plan, learner: Learner, folder: Folder, at: _Progress, watch: Callable[[Event], None]) -> Result:
     counts = np.stack(at.counts)
     scores = metrics.summary(counts, [task.classes for task in order.tasks])
     scores["online_accuracy"] = float(at.hits) / max(at.images, 1)
@@ -186,23 +190,22 @@ def confusion(learner: Learner, images: Images, order: Plan, task: int) -> NDArr
 
 
 def _save(folder: Folder, learner: Learner, at: _Progress) -> None:
-    began = time.perf_counter()
-    folder.save(
-        at.step,
-        {
-            "key": folder.key,
-            "task": at.task,
-            "batch": at.batch,
-            "step": at.step,
-            "hits": int(at.hits),
-            "images": at.images,
-            "counts": torch.from_numpy(np.stack(at.counts).astype(np.int32)) if at.counts else torch.zeros(0, 0, 0),
-            "times": {**at.times, "peak_memory_mb": _peak_memory(at)},
-            "probes": at.probes,
-            "learner": learner.state_dict(),
-        },
-    )
-    _spend(at, "save_seconds", began)
+    with _timed(at, "save_seconds"):
+        folder.save(
+            at.step,
+            {
+                "key": folder.key,
+                "task": at.task,
+                "batch": at.batch,
+                "step": at.step,
+                "hits": int(at.hits),
+                "images": at.images,
+                "counts": torch.from_numpy(np.stack(at.counts).astype(np.int32)) if at.counts else torch.zeros(0, 0, 0),
+                "times": {**at.times, "peak_memory_mb": _peak_memory(at)},
+                "probes": at.probes,
+                "learner": learner.state_dict(),
+            },
+        )
 
 
 def _resumed(learner: Learner, state: dict[str, Any]) -> _Progress:
@@ -220,7 +223,10 @@ def _resumed(learner: Learner, state: dict[str, Any]) -> _Progress:
     )
 
 
-def _spend(at: _Progress, name: str, began: float) -> None:
+@contextmanager
+def _timed(at: _Progress, name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
     at.times[name] = at.times.get(name, 0.0) + time.perf_counter() - began
 
 
