@@ -25,12 +25,12 @@ unit: .venv/.dev
 	@touch $@
 
 .venv/.core: .venv/.python pyproject.toml constraints.txt
-	@echo "Installing dualmix into .venv: about two minutes, once."
+	@echo "Installing dualmix into .venv (once; it takes a minute or more)."
 	$(PIP) -e .
 	@touch $@
 
 .venv/.dev: .venv/.python pyproject.toml constraints.txt
-	@echo "Installing dualmix and its test tools into .venv: about two minutes, once."
+	@echo "Installing dualmix and its test tools into .venv (once; it takes a minute or more)."
 	$(PIP) -e '.[dev]'
 	@touch $@ .venv/.core
 

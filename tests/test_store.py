@@ -188,8 +188,12 @@ def test_find(tmp_path: Path) -> None:
     for name in (str(first.path), first.path.name, "s0", first.key[:12]):
         assert store.find(name).path == first.path
         assert store.find(name).key == first.key
-    with pytest.raises(StoreError, match=r"2 runs .* match 'er'.*more of the name"):
-        store.find("er")
+    mixed = file_run(store, compose("er+da"))
+    for age, folder in enumerate((mixed, second, first)):
+        os.utime(folder.path / "config.json", ns=(10**9 * age, 10**9 * age))
+    assert store.find("er").path == first.path
+    assert store.matches("er") == [first.path, second.path]
+    assert store.find("er+da").path == mixed.path
     with pytest.raises(StoreError, match="no run 'zebra'"):
         store.find("zebra")
     with pytest.raises(StoreError, match="no run 'er'"):

@@ -310,7 +310,14 @@ def _show(given: argparse.Namespace) -> int:
     from dualmix.show import curve, curve_rows
     from dualmix.store import Store
 
-    folder = Store(given.store).find(given.run)
+    store = Store(given.store)
+    folder = store.find(given.run)
+    others = [path.name for path in store.matches(given.run) if path != folder.path]
+    if others and not Path(given.run).is_dir():
+        print(
+            f"The latest of {len(others) + 1} runs that match {given.run!r}; the one before: {others[0]}.",
+            file=sys.stderr,
+        )
     if given.json:
         print(json.dumps(curve_rows(folder), indent=1))
     else:

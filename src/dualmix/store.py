@@ -57,18 +57,21 @@ class Store:
         return Folder(known[0] if known else self.root / name, key)
 
     def find(self, name: str) -> Folder:
-        """Return a run by its path, its folder's name, or a part of that name that only one run has."""
+        """Return a run by its path, its folder's name or a part of that; of several the one begun last."""
         if (Path(name) / "config.json").is_file():
             return Folder.open(Path(name))
-        matches = [path for path in self.paths() if name in path.name]
-        if len(matches) != 1:
-            listed = ", ".join(path.name for path in matches[:5])
+        matches = self.matches(name)
+        if not matches:
             raise StoreError(
-                f"{len(matches)} runs in {self.root} match {name!r}: {listed}; give more of the name."
-                if matches
-                else f"There is no run {name!r} in {self.root}: give a run's folder, or the store with --store."
+                f"There is no run {name!r} in {self.root}: give a run's folder, or the store with --store."
             )
         return Folder.open(matches[0])
+
+    def matches(self, name: str) -> list[Path]:
+        """Return the runs whose folder's name begins with a method's name, else holds the text; the latest first."""
+        named = [path for path in self.paths() if path.name.startswith(f"{name}-")]
+        named = named or [path for path in self.paths() if name in path.name]
+        return sorted(named, key=lambda path: ((path / "config.json").stat().st_mtime_ns, path.name), reverse=True)
 
     def paths(self) -> list[Path]:
         """Return the folders that hold a run, by name."""
