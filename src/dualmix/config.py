@@ -38,10 +38,10 @@ class Model(Settings):
     )
     mean: tuple[float, ...] = value(
         (),
-        "channel means to subtract from pixels in [0, 1], e.g. [0.5,0.5,0.5]; none: no normalisation",
+        "channel means to subtract from pixels in [0, 1], e.g. [0.5,0.5,0.5]; []: no normalisation",
         source="reference",
     )
-    std: tuple[float, ...] = value((), "channel deviations to divide by; none: no normalisation", source="reference")
+    std: tuple[float, ...] = value((), "channel deviations to divide by; []: no normalisation", source="reference")
 
     @model_validator(mode="after")
     def _normalisation_fits(self) -> Model:
@@ -76,7 +76,7 @@ class Common(Settings):
         "where to train: cpu, cuda, cuda:1",
         paper="one GPU",
         source="ours",
-        pattern=r"^(cpu|cuda(:\d+)?|mps)$",
+        pattern=r"^(cpu|cuda(:\d+)?)$",
     )
     threads: int = value(1, "torch threads of the process", source="ours", ge=1)
     save_every: int = value(500, "steps between snapshots (one is also made after each task)", source="ours", ge=1)
