@@ -17,15 +17,16 @@ import dualmix
 
 ROOT = Path(dualmix.__file__).parent
 LAYERS = (
-    ("errors", "rng", "settings", "files", "types", "augmentations"),
-    ("data", "stream", "model", "memory", "inputs", "sightings", "transforms", "mixing"),
-    ("policies",),
+    ("errors", "rng", "settings", "files", "types", "augmentations", "extras"),
+    ("data", "stream", "model", "memory", "inputs", "sightings", "transforms", "mixing", "heads"),
+    ("policies", "losses", "readout"),
     ("learners",),
     ("registry", "methods", "config"),
     ("snapshot", "recipe", "store"),
     ("metrics", "events", "probes", "run", "testing"),
-    ("progress", "show", "demo"),
-    ("cli",),
+    ("status", "sweep", "executors", "cluster", "paper"),
+    ("bench", "calibrate", "proposition", "tune", "report", "progress", "show", "board", "demo", "trackers"),
+    ("terminal", "many", "results", "cli"),
     ("__main__",),
 )
 """A module may import from its own line and the lines above; a package stands for all of its modules."""

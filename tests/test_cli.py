@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from dualmix.config import compose, walk
-from dualmix.registry import presets
+from dualmix.registry import additions, presets
 
 Command = Callable[..., tuple[int, str, str]]
 SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -81,7 +81,9 @@ def test_methods(dualmix_: Command) -> None:
     code, out, err = dualmix_("methods")
     assert (code, err) == (0, "")
     assert narrow(out)
-    assert all(re.search(rf"^ *{re.escape(name)} ", out, re.MULTILINE) for name in presets())
+    hosts = {name for name in presets() if not any(name.endswith(f"+{extra}") for extra in additions())}
+    for name in (*hosts, *(f"+{extra}" for extra in additions())):
+        assert re.search(rf"^ *{re.escape(name)} ", out, re.MULTILINE), name
     code, out, _ = dualmix_("methods", "--json")
     assert code == 0
     listed = json.loads(out)

@@ -656,7 +656,8 @@ def test_pairs_shuffle_the_new_rows_too() -> None:
 
 
 def outweighs(new: list[int], old: list[int], model: Any, sightings: Sightings, /, **options: Any) -> list[float]:
-    found = AdpMix(same, **options).outweighs(torch.tensor(new), torch.tensor(old), model, sightings)
+    images = torch.zeros(len(new), 1, 1, 1)
+    found = AdpMix(same, **options).outweighs(torch.tensor(new), torch.tensor(old), images, model, sightings)
     assert not found.requires_grad
     return pytest.approx(found.tolist())
 
@@ -683,6 +684,34 @@ def test_outweighing(options: dict[str, Any], expected: list[float]) -> None:
     """Norms 1, 2, 5, 6 and biases of the square root of 3; classes 0 to 3 were seen 4, 1, 2 and 1 times."""
     model = head(1.0, 2.0, 5.0, 6.0, 100.0, bias=3**0.5)
     assert outweighs([2, 3, 2], [0, 1, 0], model, COUNTED, **options) == expected
+
+
+class Logits(torch.nn.Module):
+    """Answers each image with logits that are its pixel times 0, 1, 2, ...; notes whether it was in training mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert not self.training
+        return x.flatten(1)[:, :1] * torch.arange(4.0)
+
+
+def test_outputs_are_compared_on_the_old_image() -> None:
+    """Softmax ratios are exponentials of logit differences: pixel 1 and classes 3, 1; pixel 2 and classes 0, 1."""
+    model = Logits().train()
+    images = torch.tensor([1.0, 2.0]).view(2, 1, 1, 1)
+    mix = AdpMix(same, ratio="output")
+    found = mix.outweighs(torch.tensor([3, 0]), torch.tensor([1, 1]), images, model, COUNTED)  # type: ignore[arg-type]
+    assert found.tolist() == pytest.approx([np.exp(2.0), np.exp(-2.0)], rel=1e-5)
+    assert model.training
+    rarely = AdpMix(same, ratio="output", sightings=2)
+    found = rarely.outweighs(torch.tensor([3, 0]), torch.tensor([1, 1]), images, model, COUNTED)  # type: ignore[arg-type]
+    assert found.tolist() == pytest.approx([0.0, np.exp(-2.0)], rel=1e-5)
+
+
+def test_an_old_class_without_any_probability_is_outweighed_by_a_finite_number() -> None:
+    mix = AdpMix(same, ratio="output")
+    images = torch.full((1, 1, 1, 1), 500.0)
+    found = mix.outweighs(torch.tensor([3]), torch.tensor([0]), images, Logits(), COUNTED)  # type: ignore[arg-type]
+    assert found.tolist() == pytest.approx([1e12])
 
 
 def test_means_are_over_all_other_classes_seen_and_nothing_outweighs_where_there_is_none() -> None:

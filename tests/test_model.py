@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from scipy import stats
 
 from dualmix.errors import ConfigError, InputError
-from dualmix.model import Block, Classifier, ReducedResNet18, glance
+from dualmix.model import Block, Classifier, ReducedResNet18, folded, glance
 
 
 def small(shape: tuple[int, int, int] = (1, 8, 8), **more: Any) -> Classifier:
@@ -276,3 +276,47 @@ def test_glance_restores_the_mode_after_a_fault() -> None:
     with pytest.raises(ZeroDivisionError), glance(model):
         raise ZeroDivisionError
     assert model.training and torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("shape", "width", "mean"),
+    [((3, 32, 32), 20, ()), ((3, 64, 64), 5, ()), ((3, 84, 84), 5, ()), ((1, 8, 8), 4, (0.3,)), ((2, 5, 9), 17, ())],
+)
+def test_folded_batch_norm_gives_the_same_answers(shape: tuple[int, int, int], width: int, mean: tuple) -> None:
+    model = Classifier(shape, classes=7, seed=3, width=width, mean=mean, std=tuple(0.5 for _ in mean))
+    chance = torch.Generator().manual_seed(1)
+    for module in model.backbone.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            for tensor, low in (
+                (module.weight, 0.5),
+                (module.bias, -1),
+                (module.running_mean, -1),
+                (module.running_var, 0.1),
+            ):
+                tensor.data.uniform_(low, low + 1, generator=chance)
+    x = torch.rand((6, *shape), generator=chance).to(memory_format=torch.channels_last)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.train()
+    with glance(model):
+        plain = model(x)
+    with folded(model):
+        quick = model(x)
+        assert not quick.requires_grad
+    assert model.training
+    torch.testing.assert_close(quick, plain, rtol=1e-5, atol=1e-5 * float(plain.abs().max()))
+    assert not torch.equal(quick, torch.zeros_like(quick))
+    with glance(model):
+        assert torch.equal(model(x), plain)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_folding_follows_the_weights_of_the_moment() -> None:
+    model = Classifier((1, 8, 8), classes=3, seed=0, width=4)
+    x = torch.rand(2, 1, 8, 8)
+    with folded(model):
+        first = model(x)
+    with torch.no_grad():
+        model.backbone.blocks[0].bn1.weight.mul_(3)
+    with folded(model):
+        assert not torch.allclose(model(x), first)

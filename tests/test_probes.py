@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dualmix.config import Probes, compose
+from dualmix.errors import ConfigError
 from dualmix.probes import covariance, forgetting_gap, mean_variance, measure, risk_factor
 from dualmix.run import run
 from dualmix.store import Store
@@ -93,6 +94,19 @@ def test_probes_change_nothing_and_survive_a_stop(tmp_path) -> None:
     assert records[0]["norm_ratio"] is None
 
 
+def test_probes_that_were_not_taken_are_taken_by_training_again(tmp_path) -> None:
+    store = Store(tmp_path)
+    plain = run(compose("er+dualmix", SMALL), store)
+    scores = (plain.folder.path / "scores.json").read_bytes()
+    probed = run(compose("er+dualmix", {**SMALL, "probes.on": True}), store)
+    assert probed.folder.path == plain.folder.path
+    assert len(json.loads((probed.folder.path / "probes.json").read_text())) == 3
+    assert (probed.folder.path / "scores.json").read_bytes() == scores
+    kept = (probed.folder.path / "facts.json").read_bytes()
+    run(compose("er+dualmix", SMALL), store)
+    assert (probed.folder.path / "facts.json").read_bytes() == kept
+
+
 def test_measured_numbers_against_a_plain_loop() -> None:
     from dualmix.data import Data, load
     from dualmix.methods import ER, Mixing
@@ -109,6 +123,7 @@ def test_measured_numbers_against_a_plain_loop() -> None:
             Task((0, 1, 2, 3), rows[None], np.flatnonzero(images.test_y < 4)),
             Task((4,), np.flatnonzero(images.train_y == 4)[None], np.flatnonzero(images.test_y == 4)),
         ),
+        5,
         10,
         "keep",
     )
@@ -124,3 +139,26 @@ def test_measured_numbers_against_a_plain_loop() -> None:
     assert found["mean_variance"] == pytest.approx(0, abs=1e-7)
     norms = model.weight.detach().pow(2).sum(1).sqrt()
     assert record["head_norms"] == pytest.approx(norms.tolist(), rel=1e-5)
+
+
+def test_further_augmentations_are_measured_on_the_same_model(tmp_path) -> None:
+    names = ["identity", "flip", "crop-1.3", "enmix"]
+    found = run(compose("er", {**SMALL, "probes.on": True, "probes.operators": names}), Store(tmp_path))
+    for record in json.loads((found.folder.path / "probes.json").read_text()):
+        operators = record["operators"]
+        assert set(operators) == set(names)
+        assert operators["identity"]["covariance"] == pytest.approx(0, abs=1e-12)
+        assert len({operators[name]["covariance"] for name in names}) == 4
+    with pytest.raises(ConfigError, match="no augmentation 'blur'"):
+        compose("er", {"probes.operators": ["flip", "blur"]})
+
+
+def test_loops_of_their_own_are_measured_too(tmp_path) -> None:
+    values = {name: given for name, given in SMALL.items() if name != "probes.past"}
+    for preset in ("agem", "gdumb"):
+        found = run(compose(preset, {**values, "probes.on": True, "probes.operators": ["flip"]}), Store(tmp_path))
+        for record in json.loads((found.folder.path / "probes.json").read_text()):
+            assert sum(record["memory_counts"]) == 30
+            assert len(record["head_norms"]) == 2 * record["task"]
+            assert set(record["operators"]) == {"flip"}
+            assert "tally" not in record

@@ -107,7 +107,7 @@ def test_a_plugin_may_be_loaded_twice(tmp_path: Path) -> None:
 
 
 def test_a_name_is_given_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'er' is already defined in dualmix.methods: choose another name\."):
+    with pytest.raises(ConfigError, match=r"'er' is already defined in dualmix.methods.er: choose another name\."):
         load_plugin(plugin(tmp_path, PLUGIN.format(name="er")))
     assert get_method("er") is dualmix.methods.ER
     assert get_preset("er").values == {"method.reservoir": "ref"}

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dualmix.learners.replay import CHUNK, Replay
+from dualmix.learners.parts import CHUNK
+from dualmix.learners.replay import Replay
 from dualmix.memory import Memory
 from dualmix.methods import ER, Finetune
 from dualmix.model import Classifier

@@ -389,3 +389,10 @@ def test_a_training_that_diverges_is_told_not_scored(tiny: Callable[..., Compose
         run(tiny(method__lr=1e30), Store(tmp_path))
     (folder,) = tmp_path.iterdir()
     assert not (folder / "scores.json").exists()
+
+
+def test_a_cut_stream_scores_as_the_whole_did_that_far(tmp_path) -> None:
+    short = {"method.memory": 20, "model.width": 4}
+    whole = run(compose("er", short), Store(tmp_path / "whole"))
+    cut = run(compose("er", {**short, "stream.first": 2}), Store(tmp_path / "cut"))
+    assert cut.folder.counts().tolist() == whole.folder.counts()[:2].tolist()

@@ -27,6 +27,9 @@ OTHER = {
     "method.reservoir": "exact",
     "method.iterations": 2,
     "method.forward": "joint",
+    "method.softmax": "labels",
+    "method.readout": "ncm",
+    "method.review": 0.1,
     "method.mix.view": 0.5,
     "method.mix.enmix": 0.5,
     "method.mix.adpmix": 0.5,
@@ -54,15 +57,13 @@ OTHER = {
     "method.mix.bias": True,
     "method.mix.sightings": 5,
     "method.mix.first_task": "both",
-    "probes.on": True,
-    "probes.draws": 4,
-    "probes.rows": 7,
-    "probes.past": 8,
     "stream.tasks": 2,
+    "stream.first": 1,
     "stream.batch": 9,
     "stream.epochs": 2,
     "stream.class_order": "fixed",
     "stream.incomplete": "drop",
+    "stream.validation": 0.1,
     "model.width": 7,
     "model.head": "growing",
     "seed": 1,
@@ -71,7 +72,14 @@ OTHER = {
     "device": "cuda",
     "threads": 2,
 }
-SAME = {"save_every": 9}
+SAME = {
+    "save_every": 9,
+    "probes.on": True,
+    "probes.draws": 4,
+    "probes.rows": 7,
+    "probes.past": 8,
+    "probes.operators": ["flip"],
+}
 DECODING = {"data.size": 16, "data.held_out": 0.4, "data.split_seed": 1}
 PLACES = ("data.name", "data.root", "data.path")
 

@@ -158,3 +158,18 @@ def test_arrays_hold_every_row() -> None:
     assert sorted(arrays) == ["test_0", "test_1", "test_2", "train_0", "train_1", "train_2"]
     assert arrays["train_1"].tolist() == made.tasks[1].train.tolist()
     assert arrays["test_2"].tolist() == made.tasks[2].test.tolist()
+
+
+def test_a_cut_stream_is_the_beginning_of_the_whole() -> None:
+    whole, cut = planned(3), planned(3, first=2)
+    assert len(cut.tasks) == 2
+    assert cut.classes == whole.classes == 6
+    for left, right in zip(cut.tasks, whole.tasks, strict=False):
+        assert left.classes == right.classes
+        assert left.train.tolist() == right.train.tolist()
+        assert left.test.tolist() == right.test.tolist()
+
+
+def test_a_stream_cannot_be_cut_after_its_end() -> None:
+    with pytest.raises(ConfigError, match="there are 3 tasks"):
+        planned(first=4)

@@ -18,8 +18,17 @@ if TYPE_CHECKING:
     from dualmix.errors import StoreError as StoreError
     from dualmix.learners.replay import Replay as Replay
     from dualmix.memory import Memory as Memory
+    from dualmix.methods import AGEM as AGEM
+    from dualmix.methods import ASER as ASER
+    from dualmix.methods import DVC as DVC
     from dualmix.methods import ER as ER
+    from dualmix.methods import ERACE as ERACE
+    from dualmix.methods import GSS as GSS
+    from dualmix.methods import MIR as MIR
+    from dualmix.methods import SCR as SCR
+    from dualmix.methods import DERpp as DERpp
     from dualmix.methods import Finetune as Finetune
+    from dualmix.methods import GDumb as GDumb
     from dualmix.methods import Mixing as Mixing
     from dualmix.mixing import AdpMix as AdpMix
     from dualmix.mixing import EnMix as EnMix
@@ -53,7 +62,7 @@ _HOMES = {
     "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),
     "learners.replay": ("Replay",),
     "memory": ("Memory",),
-    "methods": ("ER", "Finetune", "Mixing"),
+    "methods": ("AGEM", "ASER", "DVC", "ER", "ERACE", "GSS", "MIR", "SCR", "DERpp", "Finetune", "GDumb", "Mixing"),
     "mixing": ("AdpMix", "EnMix", "View"),
     "model": ("Classifier", "ReducedResNet18"),
     "policies.reservoir": ("Reservoir",),

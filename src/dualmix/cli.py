@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import re
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,11 +13,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dualmix import many, results
 from dualmix.errors import DualmixError
+from dualmix.terminal import asked_to_stop, make_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dualmix.config import Composed
 
 STORE = "runs"
@@ -68,6 +67,8 @@ def _dispatch(words: list[str]) -> int:
         from dualmix.config import compose
 
         given.composed = compose(given.preset, overrides, faults)
+    if hasattr(given, "workers"):
+        given.overrides = many.for_all(given, overrides, faults)
     elif hasattr(given, "data"):
         given.data = _data_settings(given.name, overrides, faults)
     code: int = given.command(given)
@@ -93,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     store = argparse.ArgumentParser(add_help=False)
     store.add_argument(
         "--store",
-        type=Path,
-        default=Path(os.environ.get("DUALMIX_STORE", STORE)),
+        type=_folder,
+        default=os.environ.get("DUALMIX_STORE", STORE),
         help=f"folder of runs (default: DUALMIX_STORE, else {STORE}/)",
     )
     plain = argparse.ArgumentParser(add_help=False)
@@ -115,6 +116,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--fresh", action="store_true", help="start over, whatever is there")
     run.add_argument("--quiet", action="store_true", help="print the result only")
+    run.add_argument(
+        "--track",
+        action="append",
+        choices=("tensorboard", "mlflow", "wandb"),
+        help="also send numbers there (an extra of that name); again for more",
+    )
+    run.add_argument("--leash", action="store_true", help=argparse.SUPPRESS)
     add("explain", _explain, "Show every value, its origin and what the paper says.", parents=[preset, plain])
     methods = add("methods", _methods, "List the methods.", parents=[plain])
     methods.add_argument("--plugin", action="append", type=Path, metavar="FILE", help="a file that registers a method")
@@ -122,6 +130,21 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("run", metavar="RUN", help="a run's folder, its name or a part of it")
     demo = add("demo", _demo, "Compare methods over seeds on the embedded digits.", parents=[store])
     demo.add_argument("--seeds", type=int, default=4, metavar="N", help="seeds a method (default: 4)")
+    many.add_commands(add, store, plain)
+    bench = add(
+        "bench",
+        _bench,
+        "Measure steps, evaluation, augmentations and start-up on this machine, as ratios in one run.",
+        parents=[plain],
+        epilog="Groups: step, evaluation, augmentation, filing, start (all of them by default) and scale. Nothing else "
+        "should run on the machine meanwhile; where the spread is larger than the difference it gives no verdict.",
+    )
+    bench.add_argument("groups", nargs="*", metavar="GROUP", help="what to measure")
+    bench.add_argument("--rounds", type=int, default=15, metavar="N", help="how often (default: 15)")
+    bench.add_argument("--methods", action="append", metavar="NAME", help="only these methods' steps")
+    bench.add_argument("--images", type=int, default=1_000_000, metavar="N", help="length of the scale run")
+    bench.add_argument("--classes", type=int, default=10_000, metavar="N", help="classes of the scale run")
+    results.add_commands(add, store, plain)
     _add_data(commands)
     return parser
 
@@ -155,16 +178,23 @@ def _add_data(commands: Any) -> None:
         made.set_defaults(command=command, data=None)
 
 
+def _folder(text: str) -> Path:
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text} is an address; runs are filed in a folder, which machines may share")
+    return Path(text)
+
+
 class _Parser(argparse.ArgumentParser):
     """An argument parser whose faults are one sentence and exit code 2."""
 
     def error(self, message: str) -> Any:
-        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        wrong = re.search(r"(--\w+)?(?:: )?invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if wrong:
             from dualmix.registry import nearest
 
-            known = re.findall("'(.*?)'", wrong[2])
-            message = f"there is no command {wrong[1]!r}{nearest(wrong[1], known)}"
+            known = re.findall("'(.*?)'", wrong[3])
+            what = f"{wrong[1]}: there is no" if wrong[1] else "there is no command"
+            message = f"{what} {wrong[2]!r}{nearest(wrong[2], known)}"
         raise DualmixError(f"{message} (see `{self.prog} --help`).")
 
 
@@ -181,6 +211,24 @@ OWN_FLAGS = {
     "--url": 1,
     "--plugin": 1,
     "--seeds": 1,
+    "--workers": 1,
+    "--on": 1,
+    "--address": 1,
+    "--cpus": 1,
+    "--gpus": 1,
+    "--retries": 1,
+    "--data": 1,
+    "--memory": 1,
+    "--methods": 1,
+    "--readings": 1,
+    "--rows": 1,
+    "--trials": 1,
+    "--track": 1,
+    "--only": 1,
+    "--dry-run": 0,
+    "--full": 0,
+    "--all": 0,
+    "--leash": 0,
     "--fresh": 0,
     "--quiet": 0,
     "--json": 0,
@@ -193,7 +241,7 @@ HELP = ("--help", "-h")
 
 def _split(words: list[str]) -> tuple[list[str], dict[str, str], list[str], bool]:
     """Part a command's own words from settings such as ``--method.memory 100``; notice a wish for settings' help."""
-    if words[0] not in ("run", "explain", "data"):
+    if words[0] not in ("run", "explain", "data", "sweep", "calibrate", "tune"):
         return words, {}, [], False
     rest: list[str] = []
     settings: dict[str, str] = {}
@@ -239,28 +287,31 @@ def _run(given: argparse.Namespace) -> int:
     store = Store(given.store, moved if (moved / "config.json").is_file() else None)
     images = load(composed.config.data)
     folder = store.folder(composed, images.fingerprint)
-    console = _console(stderr=True, quiet=given.quiet or given.json)
+    console = make_console(stderr=True, quiet=given.quiet or given.json)
     for note in images.notes:
         console.print(f"note: {images.name}: {note}")
-    if folder.done and not given.fresh:
+    if folder.serves(composed) and not given.fresh:
         scores, times = folder.read_json("scores.json"), folder.read_json("times.json")
         console.print(f"done already (--fresh starts over): {folder.path}", soft_wrap=True)
         return _report(folder.path, scores, times, given.json)
     from dualmix.progress import Display
     from dualmix.run import Stopped, run
+    from dualmix.trackers import Tracking, all_of, trackers
 
-    asked: list[int] = []
+    if folder.done and not given.fresh:
+        console.print("done before, but without the probes asked for: training again")
 
-    def ask(caught: int, _: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(caught)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask)
+    stop = asked_to_stop()
+    parent = os.getppid()
     try:
-        with Display(console) as display:
-            result = run(composed, store, fresh=given.fresh, watch=display, stop=lambda: bool(asked))
+        with Display(console) as display, Tracking(trackers(given.track or ()), composed) as tracking:
+            result = run(
+                composed,
+                store,
+                fresh=given.fresh,
+                watch=all_of(display, tracking),
+                stop=lambda: stop() or (given.leash and os.getppid() != parent),
+            )
     except Stopped as stopped:
         print(f"dualmix: {stopped}.", file=sys.stderr)
         return 130
@@ -273,7 +324,7 @@ def _report(path: Path, scores: dict[str, Any], times: dict[str, Any], as_json: 
         return 0
     from dualmix.show import results
 
-    _console().print(results(path, scores, times))
+    make_console().print(results(path, scores, times))
     return 0
 
 
@@ -283,7 +334,7 @@ def _explain(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(explanation_rows(given.composed), indent=1))
     else:
-        _console().print(explanation(given.composed))
+        make_console().print(explanation(given.composed))
     return 0
 
 
@@ -291,7 +342,7 @@ def _settings(preset: str) -> int:
     from dualmix.config import compose
     from dualmix.show import settings
 
-    _console().print(settings(compose(preset)))
+    make_console().print(settings(compose(preset)))
     return 0
 
 
@@ -302,7 +353,7 @@ def _methods(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps({name: {"doc": p.doc, "paper": p.paper} for name, p in presets().items()}, indent=1))
     else:
-        _console().print(method_table(presets()))
+        make_console().print(method_table(presets()))
     return 0
 
 
@@ -321,7 +372,7 @@ def _show(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(curve_rows(folder), indent=1))
     else:
-        _console().print(curve(folder))
+        make_console().print(curve(folder))
     return 0
 
 
@@ -330,7 +381,24 @@ def _demo(given: argparse.Namespace) -> int:
 
     if given.seeds < 1:
         raise DualmixError("--seeds must be 1 or more.")
-    _console().print(demo(given.store, given.seeds, _console(stderr=True)))
+    make_console().print(demo(given.store, given.seeds, make_console(stderr=True)))
+    return 0
+
+
+def _bench(given: argparse.Namespace) -> int:
+    from dualmix import bench
+    from dualmix.show import bench_table, scale_table
+
+    for name in ("rounds", "images", "classes"):
+        if getattr(given, name) < 1:
+            raise DualmixError(f"--{name} must be 1 or more.")
+    found = bench.bench(given.groups, rounds=given.rounds, methods=given.methods or ())
+    stages = bench.scale(given.images, given.classes) if "scale" in given.groups else []
+    if given.json:
+        print(bench.record(found, stages))
+    else:
+        make_console().print(bench_table(found)) if found else None
+        make_console().print(scale_table(stages)) if stages else None
     return 0
 
 
@@ -357,7 +425,7 @@ def _data_verify(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(asdict(report), indent=1))
     else:
-        _console().print(verification(report))
+        make_console().print(verification(report))
     return 0 if report.ok else 2
 
 
@@ -371,14 +439,8 @@ def _data_list(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps([asdict(entry) for entry in entries], indent=1))
     else:
-        _console().print(data_table(where, entries))
+        make_console().print(data_table(where, entries))
     return 0
-
-
-def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
 
 
 if __name__ == "__main__":

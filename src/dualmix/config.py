@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import yaml
-from pydantic import BaseModel, SerializeAsAny, ValidationError, model_validator
+from pydantic import BaseModel, SerializeAsAny, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from dualmix.augmentations import check_name
 from dualmix.data.catalog import DATASETS
 from dualmix.data.config import Data
 from dualmix.errors import ConfigError
@@ -57,6 +58,17 @@ class Probes(Settings):
     draws: int = value(32, "draws of the augmentation for Eqs. 4-6", ge=2)
     rows: int = value(200, "images of the memory that Eqs. 4-6 are measured on", ge=1)
     past: int = value(1000, "past training images that stand for Eq. 3", ge=1)
+    operators: tuple[str, ...] = value(
+        (), "further augmentations to measure on the same model, e.g. [flip,crop-0.8,standard,enmix]"
+    )
+
+    @field_validator("operators")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name != "enmix":
+                check_name(name)
+        return names
 
 
 class Common(Settings):
@@ -106,7 +118,7 @@ class Config(Common, Generic[MethodT]):
         A value equal to its default is left out, so that a setting added later does not orphan the results there are;
         in return, changing a default raises `RESULTS_VERSION`.
         """
-        plain = self.model_dump(mode="json", exclude_defaults=True, exclude={"seed", "save_every", "data"})
+        plain = self.model_dump(mode="json", exclude_defaults=True, exclude={"seed", "save_every", "data", "probes"})
         plain["kind"] = self.method.kind
         plain["order_seed"], plain["run_seed"] = self.seeds()
         plain["data"] = fingerprint
@@ -210,7 +222,7 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
         plain = saved.get("config", saved)
         kind = plain["method"].pop("kind")
         label = saved.get("label", kind)
-        values = dict(_flatten(plain))
+        values = dict(flatten(plain))
     except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError, RecursionError) as fault:
         raise ConfigError(
             f"{path} is not a saved configuration (JSON or YAML with method.kind): {type(fault).__name__}: {fault}."
@@ -218,10 +230,11 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
     return str(label), str(kind), values, dict.fromkeys(values, f"file {path.name}")
 
 
-def _flatten(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted path and value of everything in a nested record."""
     for name, inner in plain.items():
         if isinstance(inner, Mapping):
-            yield from _flatten(inner, f"{prefix}{name}.")
+            yield from flatten(inner, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", inner
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dualmix.errors import ConfigError
@@ -22,7 +23,9 @@ class Memory:
     y
         (capacity,) head columns.
     notes
-        Further columns that an update policy files beside a row.
+        Further columns that an update policy files beside a row; one that gets wider is padded with zeros.
+    marks
+        What an update policy remembers about the stream as a whole.
     seen
         How many rows have been offered so far.
     """
@@ -34,6 +37,7 @@ class Memory:
         self.x = torch.zeros((capacity, height, width, channels), dtype=torch.uint8, device=device)
         self.y = torch.zeros(capacity, dtype=torch.int64)
         self.notes: dict[str, Tensor] = {}
+        self.marks: dict[str, Tensor] = {}
         self.seen = 0
         self._filled = 0
 
@@ -62,6 +66,7 @@ class Memory:
             uint8 images (n, H, W, C) and their head columns.
         """
         self.seen += len(raw)
+        self.marks.update(placement.marks)
         last = {int(slot): row for row, slot in enumerate(placement.slots) if slot >= 0}
         if not last:
             return
@@ -72,8 +77,11 @@ class Memory:
         self.x[slots.to(self.x.device)] = raw[rows].to(self.x.device)
         self.y[slots] = columns[rows]
         for name, note in placement.notes.items():
+            shape = (self.capacity, *note.shape[1:])
             if name not in self.notes:
-                self.notes[name] = torch.zeros((self.capacity, *note.shape[1:]), dtype=note.dtype, device=note.device)
+                self.notes[name] = torch.zeros(shape, dtype=note.dtype, device=note.device)
+            elif self.notes[name].shape != shape:
+                self.notes[name] = F.pad(self.notes[name], (0, shape[-1] - self.notes[name].shape[-1]))
             self.notes[name][slots.to(note.device)] = note[rows.to(note.device)]
         self._filled = filled
 
@@ -84,10 +92,12 @@ class Memory:
             "x": self.x[: self._filled],
             "y": self.y[: self._filled],
             "notes": {name: note[: self._filled] for name, note in self.notes.items()},
+            "marks": dict(self.marks),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the rows of `state_dict`."""
+        self.marks = dict(state.get("marks", {}))
         self.seen, self._filled = int(state["seen"]), len(state["y"])
         self.x[: self._filled] = state["x"].to(self.x.device)
         self.y[: self._filled] = state["y"]

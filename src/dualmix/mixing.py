@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dualmix.model import glance
 from dualmix.rng import generator
 from dualmix.types import Batch, Transform
 
@@ -146,8 +147,8 @@ class AdpMix:
         One pair for each ``new`` image, for each ``old`` one, as many as the ``fewer``, or ``all`` combinations.
     ratio
         What Eq. 9 compares: the weight-row norms of the ``pair``'s classes, or the ``mean`` norms over the new batch's
-        classes and over all others seen; ``count`` compares how often the classes were seen, as a study, not as the
-        paper does.
+        classes and over all others seen. As a study, not as the paper does: ``count`` compares how often the classes
+        were seen, ``output`` the probabilities that the model gives them for the old image.
     bias
         Count the bias into the norm.
     sightings
@@ -171,7 +172,7 @@ class AdpMix:
     old: Literal["all", "batch", "recent", "task"] = "all"
     window: int = 250
     pairs: Literal["new", "old", "fewer", "all"] = "new"
-    ratio: Literal["pair", "mean", "count"] = "pair"
+    ratio: Literal["pair", "mean", "count", "output"] = "pair"
     bias: bool = False
     sightings: int = 0
     alone: Literal["idle", "mixup"] = "idle"
@@ -192,7 +193,7 @@ class AdpMix:
         i, j = (torch.from_numpy(index).to(new.x.device) for index in self.pair(rows, len(new), rng))
         chance = _ratios(model, seen) if self.shared else rng
         mu_x = beta(self.alpha, len(i), chance, self.each).to(new.x.device)
-        r = self.outweighs(new.y[j], old.y[i], model, seen)
+        r = self.outweighs(new.y[j], old.y[i], old.x[i], model, seen)
         mu_y = label_ratio(mu_x, r, kappa=self.kappa, tau=self.tau, delta=self.delta)
         old_x = old.x if self.augment == "neither" else self.g(old.x, rng)
         new_x = self.g(new.x, rng) if self.augment == "both" else new.x
@@ -224,8 +225,13 @@ class AdpMix:
         count = {"new": new, "old": len(rows), "fewer": min(new, len(rows))}[self.pairs]
         return np.resize(rng.permutation(rows), count), np.resize(rng.permutation(new), count)
 
-    def outweighs(self, new: Tensor, old: Tensor, model: Classifier, seen: Sightings) -> Tensor:
+    def outweighs(self, new: Tensor, old: Tensor, old_x: Tensor, model: Classifier, seen: Sightings) -> Tensor:
         """Return how much each pair's new class outweighs its old one; 0 where the new class is not known enough."""
+        if self.ratio == "output":
+            with glance(model):
+                p = model(old_x).softmax(1)
+            r = (p.gather(1, new[:, None]) / p.gather(1, old[:, None]).clamp_min(1e-12))[:, 0]
+            return self._known(new, r, seen)
         if self.ratio == "count":
             size = torch.from_numpy(seen.counts.astype(np.float32)).to(new.device)
         else:
@@ -237,10 +243,13 @@ class AdpMix:
             r = (known[fresh].mean() / known[~fresh].mean().clamp_min(1e-12)).nan_to_num(0.0).expand(len(new))
         else:
             r = size[new] / size[old].clamp_min(1e-12)
-        if self.sightings:
-            known = torch.from_numpy(seen.counts >= self.sightings).to(new.device)
-            r = torch.where(known[new], r, 0)
-        return r
+        return self._known(new, r, seen)
+
+    def _known(self, new: Tensor, r: Tensor, seen: Sightings) -> Tensor:
+        if not self.sightings:
+            return r
+        known = torch.from_numpy(seen.counts >= self.sightings).to(new.device)
+        return torch.where(known[new], r, 0)
 
 
 def _ratios(model: Classifier, seen: Sightings) -> np.random.Generator:

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from dualmix.config import Probes
 from dualmix.data import Images
-from dualmix.learners.replay import CHUNK, Replay
-from dualmix.mixing import AdpMix, head_norms
-from dualmix.model import Classifier, glance
+from dualmix.learners.parts import CHUNK, Parts
+from dualmix.learners.replay import Replay
+from dualmix.mixing import EnMix, View, head_norms
+from dualmix.model import Classifier, folded
 from dualmix.rng import generator
 from dualmix.stream import Plan
+from dualmix.transforms import transform
 from dualmix.types import Batch, Learner, Mix
 
 Floats = NDArray[np.float64]
@@ -92,7 +94,7 @@ def measure(learner: Learner, images: Images, order: Plan, task: int, settings: 
         With the task's number, decides which rows and views are looked at.
     """
     record: dict[str, Any] = {"task": task + 1}
-    if not isinstance(learner, Replay):
+    if not isinstance(learner, Parts):
         return record
     model, memory = learner.model, learner.memory
     known = len(model.labels)
@@ -103,9 +105,12 @@ def measure(learner: Learner, images: Images, order: Plan, task: int, settings: 
         "head_norms": norms.tolist(),
         "norm_ratio": float(norms[fresh].mean() / norms[~fresh].mean()) if 0 < fresh.sum() < known else None,
         "memory_counts": memory.counts(known).tolist(),
-        "tally": {name: float(count) for name, count in sorted(learner.tally.items())},
     }
-    operators = {name: mix for name, mix in learner.mixes.items() if not isinstance(mix, AdpMix)}
+    own: dict[str, Mix] = {}
+    if isinstance(learner, Replay):
+        record["tally"] = {name: float(count) for name, count in sorted(learner.tally.items())}
+        own = {name: mix for name, mix in learner.mixes.items() if isinstance(mix, View | EnMix)}
+    operators: dict[str, Mix] = {**{name: operator(name) for name in settings.operators}, **own}
     if len(memory) and operators:
         rng = generator(seed, "probe", task)
         rows = rng.permutation(len(memory))[: settings.rows]
@@ -127,7 +132,12 @@ def measure(learner: Learner, images: Images, order: Plan, task: int, settings: 
     return record
 
 
-def _draws(learner: Replay, mix: Mix, old: Batch, draws: int, rng: np.random.Generator) -> tuple[Floats, float, Floats]:
+def operator(name: str) -> Mix:
+    """Return an augmentation of the memory by name: a plain view, or ``enmix`` on the standard augmentation."""
+    return EnMix(transform("standard")) if name == "enmix" else View(transform(name))
+
+
+def _draws(learner: Parts, mix: Mix, old: Batch, draws: int, rng: np.random.Generator) -> tuple[Floats, float, Floats]:
     """Return class means, the mean deviation over samples (Eq. 6 read the other way) and losses of each draw."""
     known = len(learner.model.labels)
     kept_p, kept_q = _outputs(learner.model, old)
@@ -146,7 +156,7 @@ def _draws(learner: Replay, mix: Mix, old: Batch, draws: int, rng: np.random.Gen
 
 def _outputs(model: Classifier, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the softmax and the cross-entropy of each image."""
-    with glance(model):
+    with folded(model):
         logits = torch.cat([model(part) for part in batch.x.split(CHUNK)])
         return logits.softmax(1), F.cross_entropy(logits, batch.y, reduction="none")
 

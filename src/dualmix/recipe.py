@@ -12,7 +12,7 @@ from dualmix import snapshot
 from dualmix.config import Model
 from dualmix.errors import ConfigError, StoreError
 from dualmix.model import Classifier
-from dualmix.registry import Method, get_addition, get_method, nearest
+from dualmix.registry import Method, get_addition, get_method, nearest, split_name
 from dualmix.rng import Rng
 from dualmix.types import Learner
 
@@ -77,7 +77,7 @@ def create(
     >>> learner = create("er", shape=(3, 32, 32), memory=200, seed=1)
     >>> learner = create("er+dualmix", shape=(3, 32, 32), memory=200, mix={"alpha": 0.4})
     """
-    host, *additions = name.split("+")
+    host, additions = split_name(name)
     kind = get_method(host)
     for addition in additions:
         group, values = get_addition(addition, kind)

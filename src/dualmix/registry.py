@@ -59,6 +59,8 @@ class Addition:
     ----------
     group
         The group of settings that a method must have for the addition to fit.
+    paper
+        Where the paper shows it, by the preset it is added to.
     values
         Settings of that group and the values they are set to.
     """
@@ -66,7 +68,7 @@ class Addition:
     name: str
     group: str
     doc: str
-    paper: str
+    paper: Mapping[str, str]
     values: Mapping[str, Any]
 
 
@@ -127,8 +129,17 @@ def presets() -> dict[str, Preset]:
                 name = f"{host.name}+{extra.name}"
                 doc = f"{host.name} with {extra.doc}."
                 values = {f"method.{extra.group}.{setting}": given for setting, given in extra.values.items()}
-                found[name] = Preset(name, host.kind, doc, extra.paper, {**host.values, **values})
+                found[name] = Preset(name, host.kind, doc, extra.paper.get(host.name, "-"), {**host.values, **values})
     return found
+
+
+def additions() -> dict[str, tuple[Addition, list[str]]]:
+    """Return all additions by name, each with the presets that it fits."""
+    _load_installed()
+    return {
+        extra.name: (extra, sorted(p.name for p in _PRESETS.values() if extra.group in _METHODS[p.kind].model_fields))
+        for extra in _ADDITIONS.values()
+    }
 
 
 def get_addition(name: str, method: type[Method]) -> tuple[str, dict[str, Any]]:
@@ -153,6 +164,20 @@ def get_method(kind: str) -> type[Method]:
     if kind not in _METHODS:
         raise ConfigError(f"There is no method {kind!r}{nearest(kind, _METHODS)} (a plugin's methods need --plugin).")
     return _METHODS[kind]
+
+
+def split_name(name: str) -> tuple[str, list[str]]:
+    """Return the method and the additions that a name joins by plus; a method's own name may hold a plus.
+
+    Examples
+    --------
+    >>> split_name("er+dualmix"), split_name("der+++da"), split_name("der++")
+    (('er', ['dualmix']), ('der++', ['da']), ('der++', []))
+    """
+    _load_installed()
+    hosts = [kind for kind in _METHODS if f"{name}+".startswith(f"{kind}+")]
+    host = max(hosts, key=len, default=name.partition("+")[0])
+    return host, name[len(host) :].removeprefix("+").split("+") if name != host else []
 
 
 def load_plugin(path: Path) -> None:

@@ -61,15 +61,17 @@ def run(
         Asked after each step; on True the run saves itself and raises `Stopped`.
     """
     images = load(composed.config.data)
+    if validation := composed.config.stream.validation:
+        images = images.for_validation(validation)
     folder = store.folder(composed, images.fingerprint)
-    if folder.done and not fresh:
+    if folder.serves(composed) and not fresh:
         return _filed(folder)
     order, learner = _prepared(composed, images)
     with folder.locked():
-        if fresh:
-            folder.clear()
-        elif folder.done:
+        if folder.serves(composed) and not fresh:
             return _filed(folder)
+        if folder.done or fresh:
+            folder.clear()
         return _train(composed, images, order, learner, folder, watch, stop)
 
 
@@ -83,7 +85,7 @@ def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
     torch.set_num_threads(config.threads)
     order_seed, run_seed = config.seeds()
     order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
-    classes = sum(len(task.classes) for task in order.tasks) if config.model.head == "fixed" else None
+    classes = order.classes if config.model.head == "fixed" else None
     learner = build(
         config.method, images.shape, classes=classes, seed=run_seed, model=config.model, device=config.device
     )
@@ -255,5 +257,5 @@ def _account(images: Images, order: Plan) -> dict[str, Any]:
         "shape": list(images.shape),
         "classes": list(images.classes),
         "train": len(images.train_y),
-        "test": len(images.test_y),
+        "test": 0 if images.test_x is images.train_x else len(images.test_y),
     }

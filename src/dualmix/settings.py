@@ -1,7 +1,8 @@
-"""Frozen settings: the base of every configuration and the note that each value carries for `explain`."""
+"""Frozen settings: the base of every configuration, and what each value carries for `explain` and for `tune`."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,7 +16,32 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
-def value(default: Any, doc: str, *, paper: str = "-", source: Source = "ours", **limits: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What `dualmix tune` tries for a setting.
+
+    Attributes
+    ----------
+    low, high
+        Both ends may be tried.
+    log
+        Equal factors are equally likely, rather than equal differences.
+    needs
+        Settings of the same group, one of which must be above 0 for the value to matter; none: it always does.
+    asked
+        It is tuned only when it is named: it changes what a step costs.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    needs: tuple[str, ...] = ()
+    asked: bool = False
+
+
+def value(
+    default: Any, doc: str, *, paper: str = "-", source: Source = "ours", tune: Range | None = None, **limits: Any
+) -> Any:
     """Declare one setting: its default, what it does, what the paper says of it and whose choice the default is.
 
     Parameters
@@ -29,7 +55,10 @@ def value(default: Any, doc: str, *, paper: str = "-", source: Source = "ours", 
     source
         ``paper`` (stated), ``reference`` (read in the code behind the paper's baselines), ``inferred`` (from two or
         more facts) or ``ours``.
+    tune
+        What `dualmix tune` tries; none: it is left alone.
     limits
         Bounds that pydantic checks (``ge``, ``gt``, ``le``, ...).
     """
-    return Field(default, description=doc, json_schema_extra={"paper": paper, "source": source}, **limits)
+    extra: dict[str, Any] = {"paper": paper, "source": source} | ({"tune": asdict(tune)} if tune else {})
+    return Field(default, description=doc, json_schema_extra=extra, **limits)

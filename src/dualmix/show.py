@@ -16,11 +16,16 @@ from rich.text import Text
 from dualmix import metrics
 from dualmix.config import Composed, lookup, walk
 from dualmix.progress import clock
-from dualmix.registry import Preset
+from dualmix.registry import Preset, additions
 from dualmix.store import Folder
 
 if TYPE_CHECKING:
+    from dualmix.bench import Row, Stage
+    from dualmix.calibrate import Deviation, Reading
     from dualmix.data.verify import Entry, Report
+    from dualmix.proposition import Correlation, Verdict
+    from dualmix.report.compare import Comparison, Difference
+    from dualmix.tune import Search
 
 BAR = 24
 CHOICES = {
@@ -65,10 +70,19 @@ def method_table(presets: Mapping[str, Preset]) -> RenderableType:
     table.add_column("method", style="bold", no_wrap=True)
     table.add_column("what it does")
     table.add_column("in the paper", style="dim")
-    for name, preset in sorted(presets.items()):
+    extras = additions()
+    hosts = {name: preset for name, preset in presets.items() if not name.endswith(tuple(f"+{e}" for e in extras))}
+    for name, preset in sorted(hosts.items()):
         table.add_row(name, preset.doc, preset.paper)
+    added = Table(box=box.SIMPLE, pad_edge=False)
+    added.add_column("added", style="bold", no_wrap=True)
+    added.add_column("what it adds")
+    added.add_column("fits")
+    for name, (extra, fits) in extras.items():
+        added.add_row(f"+{name}", extra.doc, ", ".join(fits))
     return Group(
         table,
+        added,
         Text("dualmix run METHOD trains one; dualmix explain METHOD shows all its settings.", style="dim"),
     )
 
@@ -206,6 +220,169 @@ def _mean(shares: Sequence[float]) -> str:
     return f"{found.mean:.1f} ± {found.half:.1f} %" if found.n > 1 else f"{found.mean:.1f} %"
 
 
+def reading_table(readings: Sequence[Reading]) -> RenderableType:
+    """Return the readings that can be compared."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("reading", style="bold", no_wrap=True)
+    table.add_column("choice", no_wrap=True)
+    table.add_column("what it says")
+    for reading in readings:
+        table.add_row(reading.name, reading.choice, reading.doc)
+    return table
+
+
+def calibration(rows: Sequence[Deviation], *, full: bool) -> RenderableType:
+    """Return readings by their distance from the paper's Table 3, with accuracy / forgetting of each row."""
+    from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
+
+    names = list(ABLATION_ACCURACY)
+    table = Table(
+        box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), title="Table 3 at M=1k, by reading", title_justify="left"
+    )
+    table.add_column("reading", style="bold", no_wrap=True)
+    table.add_column("off", justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(name.removeprefix("er+"), justify="right", no_wrap=True)
+    table.add_column("n", justify="right")
+    paper = [f"{ABLATION_ACCURACY[name][0][0]:.1f}/{ABLATION_FORGETTING[name][0][0]:.1f}" for name in names]
+    table.add_row("the paper", "", *paper, "10", end_section=True)
+    for row in rows:
+        cells = []
+        for name in names:
+            found = row.rows.get(name)
+            cells.append(
+                f"{_average(found.accuracy, row.seeds):.1f}/{_average(found.forgetting, row.seeds):.1f}"
+                if found and found.accuracy and row.seeds
+                else "-"
+            )
+        off = row.points if full else 100 * row.gains
+        table.add_row(
+            row.reading, "-" if math.isnan(off) else f"{off:.1f}" + ("" if full else " %"), *cells, str(len(row.seeds))
+        )
+    measure = (
+        "off: root mean square distance of all cells from the paper's, in points"
+        if full
+        else "off: root mean square distance of each row's gain over er from the paper's, as a factor; the cells "
+        "themselves are those of a shortened stream and not the paper's"
+    )
+    return Group(table, Text(f"average accuracy / forgetting in per cent, mean over n seeds. {measure}.", style="dim"))
+
+
+def _average(column: Mapping[int, float], seeds: Sequence[int]) -> float:
+    return sum(column[seed] for seed in seeds) / len(seeds)
+
+
+def proposition(verdicts: Sequence[Verdict]) -> RenderableType:
+    """Return how far Proposition 1 holds, stream by stream."""
+    parts: list[RenderableType] = []
+    for verdict in verdicts:
+        table = Table(box=box.SIMPLE, pad_edge=False, title=verdict.stream, title_justify="left")
+        for name in ("augmentation", "CO", "FG", "its bias", "m-bar", "acc. %", "forg. %", "n"):
+            table.add_column(name, justify="left" if name == "augmentation" else "right", no_wrap=True)
+        for one in verdict.operators:
+            table.add_row(
+                one.name,
+                *(f"{number:.1e}" for number in (one.covariance, one.gap, one.gap_bias, one.mean_variance)),
+                percent(one.accuracy).removesuffix(" %"),
+                percent(one.forgetting).removesuffix(" %"),
+                str(one.seeds),
+            )
+        borders = verdict.borders
+        pairs, failing = sum(b.pairs for b in borders), sum(b.pairs - b.agree for b in borders)
+        parts += [
+            table,
+            Text(f"CO against FG on the same model: {_rho(verdict.gap, 'models')}."),
+            Text(
+                f"  The proposition holds for {percent(verdict.holds)} of {pairs} pairs of augmentations; of the "
+                f"{failing} where it fails the bias part of FG decides in {sum(b.overruled for b in borders)}."
+            ),
+            Text(f"CO against final accuracy: {_rho(verdict.accuracy, 'augmentations')} (expected: negative)."),
+            Text(f"CO against forgetting: {_rho(verdict.forgetting, 'augmentations')} (expected: positive)."),
+            Text(f"m-bar against final accuracy: {_rho(verdict.mean_variance, 'augmentations')} (Figure 5: negative)."),
+        ]
+    legend = (
+        "Spearman's rank correlation with the middle 95 % of it over resamples; n: runs trained with the augmentation."
+    )
+    return Group(*parts, Text(legend, style="dim"))
+
+
+def _rho(found: Correlation, of: str) -> str:
+    if found.rho is None:
+        return f"no ranking from {found.n} {of}"
+    return f"{found.rho:+.2f} [{found.low:+.2f}, {found.high:+.2f}] over {found.n} {of}"
+
+
+def bench_table(found: Sequence[Row]) -> RenderableType:
+    """Return what the benchmark measured: time, spread, ratio with its quartiles, and whether a limit is kept."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for name in ("", "ms", "spread", "ratio", "quartiles", "limit", "verdict"):
+        table.add_column(name, justify="left" if name in ("", "verdict") else "right", no_wrap=True)
+    shown = ""
+    for row in found:
+        if row.group != shown:
+            shown = row.group
+            table.add_row(Text(row.group, style="bold"))
+        limit = "" if row.limit is None else f"{'>=' if row.atleast else '<='} {row.limit:g}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        quartiles = "" if row.low is None else f"{row.low:.2f}-{row.high:.2f}"
+        cells = (f"{1000 * row.seconds:.2f}", f"{100 * row.spread:.0f} %", ratio, quartiles, limit, row.verdict)
+        table.add_row(f"  {row.name}", *cells)
+    legend = (
+        "ms: median CPU time of a call, one thread; spread: half the distance of the quartiles; ratio: to the first "
+        "row of the group, round by round; unclear: the quartiles straddle the limit, so measure longer or in quiet."
+    )
+    return Group(table, Text(legend, style="dim"))
+
+
+def scale_table(stages: Sequence[Stage]) -> RenderableType:
+    """Return how the cost of a step develops along the scale run."""
+    table = Table(box=box.SIMPLE, pad_edge=False, title="Scale run", title_justify="left")
+    for name in ("images", "classes", "ms a step", "memory MB"):
+        table.add_column(name, justify="right")
+    for stage in stages:
+        table.add_row(
+            f"{stage.images:,}", f"{stage.classes:,}", f"{1000 * stage.step_seconds:.2f}", f"{stage.memory_mb:.0f}"
+        )
+    return table
+
+
+def differing(found: Comparison) -> RenderableType:
+    """Return what differs between two runs."""
+    a, b = found.names
+    parts: list[RenderableType] = [Text(f"a: {a}\nb: {b}")]
+    for title, rows in (("settings", found.settings), ("circumstances", found.circumstances)):
+        if rows:
+            parts.append(_two_columns(title, rows))
+        else:
+            parts.append(Text(f"No {title} differ.\n"))
+    scores = Table(box=box.SIMPLE, pad_edge=False, title="scores", title_justify="left")
+    for name in ("", "a", "b", "b - a"):
+        scores.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for row in found.scores:
+        scores.add_row(row.name.replace("_", " "), percent(row.a), percent(row.b), _points(row.a, row.b))
+    curve = Table(box=box.SIMPLE, pad_edge=False, title="average accuracy after each task", title_justify="left")
+    for name in ("task", "a", "b", "b - a"):
+        curve.add_column(name, justify="right", no_wrap=True)
+    for task, one, other in found.by_task:
+        curve.add_row(str(task), percent(one), percent(other), _points(one, other))
+    order = "the same rows in the same order" if found.paired else "different streams"
+    return Group(*parts, scores, curve, Text(f"Both saw {order}.", style="dim"))
+
+
+def _two_columns(title: str, rows: Sequence[Difference]) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False, title=f"{title} that differ", title_justify="left")
+    table.add_column(title[:-1], style="bold", overflow="fold")
+    table.add_column("a", overflow="fold")
+    table.add_column("b", overflow="fold")
+    for row in rows:
+        table.add_row(row.name, *(_value(v) for v in (row.a, row.b)))
+    return table
+
+
+def _points(a: float | None, b: float | None) -> str:
+    return "-" if a is None or b is None else f"{100 * (b - a):+.1f}"
+
+
 def verification(report: Report) -> RenderableType:
     """Return what a check of a data set found."""
     style = "green" if report.ok else "red"
@@ -257,3 +434,41 @@ def _value(found: Any) -> str:
     if isinstance(found, tuple):
         return json.dumps(list(found), separators=(",", ":"))
     return str(found)
+
+
+def search_table(chosen: Search) -> RenderableType:
+    """Return what `dualmix tune` would try."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("setting", style="bold", no_wrap=True)
+    table.add_column("now", justify="right")
+    table.add_column("from", justify="right")
+    table.add_column("to", justify="right")
+    for path, tried in chosen.ranges.items():
+        spread = f"{tried.high:g}{' (by factors)' if tried.log else ''}"
+        table.add_row(path, _value(chosen.default[path]), f"{tried.low:g}", spread)
+    tasks, kept = chosen.values["stream.first"], 100 * float(chosen.values["stream.validation"])
+    return Group(
+        table,
+        Text(f"On the first {tasks} tasks, scored by {kept:g} % of their training images; seeds: {chosen.seeds}."),
+    )
+
+
+def tuning(result: Mapping[str, Any], folder: Path) -> RenderableType:
+    """Return the result of a search: the preset's own values, the best, and the command that uses it."""
+    scored = [trial for trial in result["trials"] if trial["score"] is not None]
+    failed = sum(trial["state"] == "fail" for trial in result["trials"])
+    head = f"{len(scored)} trials scored" + (f", {failed} failed" if failed else "")
+    if not scored:
+        return Text(f"{head}\n{folder}")
+    best = result["best"]
+    table = Table(box=box.SIMPLE, pad_edge=False, title=head, title_justify="left")
+    table.add_column("setting", style="bold", no_wrap=True)
+    columns = [trial for trial in scored if trial["number"] == 0 and trial["number"] != best["number"]] + [best]
+    for trial in columns:
+        table.add_column("best" if trial is best else "as it was", justify="right")
+    for path in best["values"]:
+        table.add_row(path, *(f"{trial['values'][path]:g}" for trial in columns))
+    table.add_row("accuracy", *(percent(trial["score"]) for trial in columns))
+    return Group(
+        table, Text(result["protocol"]["score"] + "."), Text(result["command"]), Text(str(folder), style="dim")
+    )

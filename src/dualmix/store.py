@@ -102,6 +102,25 @@ class Folder:
         """Whether the run has ended and its scores stand."""
         return (self.path / "scores.json").is_file()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a process is working on the run."""
+        if not (self.path / "lock").is_file():
+            return False
+        lock = FileLock(self.path / "lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        except OSError:
+            return (self.path / "holder.json").is_file()
+        lock.release()
+        return False
+
+    def serves(self, composed: Composed) -> bool:
+        """Whether the run is done, with the probes if they are asked for: they cannot be made up for later."""
+        return self.done and (not composed.config.probes.on or (self.path / "probes.json").is_file())
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run for this process; a killed process lets go of it by itself.
@@ -219,8 +238,10 @@ class Folder:
     def log(self, **entry: Any) -> None:
         """Append a line to the log."""
         try:
-            with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"at": _now(), **entry}) + "\n")
+            with (self.path / "log.jsonl").open("a+b") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+                broken = file.read(1) not in (b"", b"\n")
+                file.write(b"\n" * broken + json.dumps({"at": _now(), **entry}).encode() + b"\n")
         except OSError as fault:
             raise StoreError(
                 f"{self.path} cannot be written ({fault.strerror}): free some space or mend its permissions, then give "

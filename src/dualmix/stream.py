@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import field_validator
 
+from dualmix.data.split import share
 from dualmix.errors import ConfigError
 from dualmix.rng import generator
 from dualmix.settings import Settings, value
@@ -25,6 +26,9 @@ class Stream(Settings):
         paper="20 on all three sets",
         source="paper",
         ge=1,
+    )
+    first: int | None = value(
+        None, "end the stream after this many tasks; none: after the last", paper="-", source="ours", ge=1
     )
     batch: int = value(10, "images a stream batch", paper="10", source="paper", ge=1)
     epochs: int = value(1, "passes over a task before the next begins", paper="1 (online)", source="paper", ge=1)
@@ -41,6 +45,14 @@ class Stream(Settings):
         paper="- (the reference code drops it; never happens with the paper's counts)",
     )
 
+    validation: float = value(
+        0.0,
+        "test on this share of each class's training images, kept out of the stream, and on no test image; 0: do not",
+        source="ours",
+        ge=0,
+        lt=1,
+    )
+
     @field_validator("class_order")
     @classmethod
     def _each_class_once(cls, order: str | tuple[int, ...]) -> str | tuple[int, ...]:
@@ -51,7 +63,10 @@ class Stream(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The classes of one task, its training rows in the order of the stream (one line an epoch) and its test rows."""
+    """The classes of one task, its training rows in the order of the stream (one line an epoch) and its test rows.
+
+    Where `Stream.validation` is above 0, test rows are rows of the training images.
+    """
 
     classes: tuple[int, ...]
     train: NDArray[np.int64]
@@ -60,9 +75,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which rows come when. Its position is two integers, so a stream resumes anywhere at no cost."""
+    """Which rows come when. Its position is two integers, so a stream resumes anywhere at no cost.
+
+    Attributes
+    ----------
+    classes
+        Classes of the whole stream, those of tasks that `Stream.first` cuts off included.
+    """
 
     tasks: tuple[Task, ...]
+    classes: int
     batch: int
     incomplete: Literal["keep", "drop"]
 
@@ -129,8 +151,15 @@ def plan(
             f"stream.tasks is {tasks}, but there are {len(order)} classes: give --stream.tasks {len(order)} or fewer."
         )
     planned = []
-    for number, members in enumerate(np.array_split(order, tasks)):
+    first = tasks if settings.first is None else settings.first
+    if first > tasks:
+        raise ConfigError(f"stream.first is {first}, but there are {tasks} tasks: --stream.first {tasks} is the most.")
+    for number, members in enumerate(np.array_split(order, tasks)[:first]):
         rows = np.flatnonzero(np.isin(train_y, members))
+        test = np.flatnonzero(np.isin(test_y, members))
+        if settings.validation:
+            test = _kept_out(rows, train_y[rows], settings.validation, order_seed)
+            rows = np.setdiff1d(rows, test)
         shuffled = [
             generator(order_seed, "samples", number, epoch).permutation(rows) for epoch in range(settings.epochs)
         ]
@@ -139,13 +168,25 @@ def plan(
                 f"Task {number + 1} has {len(rows)} training images, fewer than stream.batch {settings.batch}, and "
                 "stream.incomplete is drop: nothing would be learned from it; use --stream.incomplete keep."
             )
-        test = np.flatnonzero(np.isin(test_y, members))
         if not len(test):
             raise ConfigError(
                 f"Task {number + 1} (classes {members.tolist()}) has no test image: add some or use fewer tasks."
             )
         planned.append(Task(tuple(int(c) for c in members), np.stack(shuffled), test))
-    return Plan(tuple(planned), settings.batch, settings.incomplete)
+    return Plan(tuple(planned), len(order), settings.batch, settings.incomplete)
+
+
+def _kept_out(
+    rows: NDArray[np.int64], labels: NDArray[np.int64], validation: float, order_seed: int
+) -> NDArray[np.int64]:
+    """Draw a share of each class, each by a generator of its own."""
+    count = share(validation)
+    drawn = [
+        generator(order_seed, "validation", int(label)).permutation(members)[: count(len(members))]
+        for label in np.unique(labels)
+        for members in [rows[labels == label]]
+    ]
+    return np.sort(np.concatenate(drawn))
 
 
 def _class_order(setting: str | Sequence[int], classes: int, order_seed: int) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from torch import Tensor
 
 from dualmix import snapshot
@@ -195,10 +196,15 @@ def answers_are_classes_seen(method: Method, shape: Shape) -> None:
 
 @_demanded
 def a_small_memory_works(method: Method, shape: Shape) -> None:
-    """A memory of 0, 1 or 3 images, fewer than are rehearsed, works (methods with a `memory` setting)."""
+    """A memory of 0, 1 or 3 images, fewer than are rehearsed, works or is refused (methods with a `memory` setting)."""
     if "memory" in type(method).model_fields:
         for memory in (0, 1, 3):
-            learner = _learner(method.model_copy(update={"memory": memory}), shape)
+            try:
+                small = type(method)(**{**method.model_dump(), "memory": memory})
+            except ValidationError:
+                _demand(memory == 0, f"A memory of {memory} images must be allowed: only 0 may be refused.")
+                continue
+            learner = _learner(small, shape)
             _taught(learner, _stream(shape, steps=4)).predict(_images(shape, 2, 9))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,17 +28,23 @@ Labels = NDArray[np.int64] | NDArray[np.str_]
 LabelsLike = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
 ImagesLike = Tensor | NDArray[Any]
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Holds logits (n, K) against what a batch wants of them; returns the mean over its rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Images ``x`` (n, C, H, W) in [0, 1] and labels ``y``: (n,) int64 head columns or (n, K) soft rows.
 
-    ``notes`` are counts about how the batch was made, tensors of one number that a learner adds up.
+    ``notes`` are counts about how the batch was made, tensors of one number that a learner adds up; ``loss`` is how
+    logits are held against ``y``; ``logits`` is what the network said of a new batch while it was learned.
     """
 
     x: Tensor
     y: Tensor
     notes: Mapping[str, Tensor] = field(default_factory=dict)
+    loss: Loss = F.cross_entropy
+    logits: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -45,10 +52,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One slot for each incoming row (-1 = drop it), and notes (a score, logits) to file beside the row."""
+    """One slot for each incoming row (-1 = drop it), and notes (a score, logits) to file beside the row.
+
+    ``marks`` are what an update policy must remember about the stream as a whole; the memory keeps the latest.
+    """
 
     slots: Slots
     notes: Mapping[str, Tensor] = field(default_factory=dict)
+    marks: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Update(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,13 @@ class Images:
         """Channels, height and width of one picture, the order a network wants."""
         _, height, width, channels = self.train_x.shape
         return channels, height, width
+
+    def for_validation(self, share: float) -> Images:
+        """Return the set with the training images also in the place of the test images, which are out of reach."""
+        note = (
+            f"tested on {100 * share:g} % of each class's training images, kept out of the stream; no test image used"
+        )
+        return replace(self, test_x=self.train_x, test_y=self.train_y, notes=(*self.notes, note))
 
 
 def check(images: Images | Decoded, name: str = "") -> None:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dualmix.errors import InputError
-from dualmix.inputs import as_labels, as_pixels
+from dualmix.learners.parts import answer, descend, load_parts, parts_state, receive
+from dualmix.learners.review import review
+from dualmix.learners.tricks import Tricks
+from dualmix.losses import cross_entropy
 from dualmix.memory import Memory
-from dualmix.model import Classifier, glance, still_norms
+from dualmix.model import Classifier, still_norms
+from dualmix.readout import class_means, nearest
 from dualmix.rng import Rng
 from dualmix.sightings import Sightings
-from dualmix.types import Batch, ImagesLike, Labels, LabelsLike, Mix, Retrieve, State, Transform, Update
-
-CHUNK = 256
+from dualmix.types import Batch, ImagesLike, Labels, LabelsLike, Loss, Mix, Retrieve, State, Transform, Update
 
 
 class Term(NamedTuple):
-    """A batch whose mean cross-entropy, times a weight, is a part of a step's loss."""
+    """A batch whose mean loss, times a weight, is a part of a step's loss."""
 
     weight: float
     batch: Batch
@@ -29,7 +31,7 @@ class Term(NamedTuple):
 
 
 class Replay:
-    """Experience replay: the loss of a step is a sum of mean cross-entropies, of the new batch and of rehearsed ones.
+    """Experience replay: the loss of a step is a sum of mean losses, of the new batch and of rehearsed ones.
 
     Parameters
     ----------
@@ -43,9 +45,14 @@ class Replay:
         Steps a stream batch, each with a newly retrieved old batch.
     forward
         ``separate``: one forward pass a batch, so batch-norm sees each alone; ``joint``: one pass over all of them;
-        ``still``: separate, and batch-norm neither uses nor keeps the statistics of mixed batches.
+        ``pooled``: joint, and the new and the rehearsed rows share one mean, as if they were one batch; ``still``:
+        separate, and batch-norm neither uses nor keeps the statistics of mixed batches.
     augment_stream
         Augments the new batch before it is learned; what the memory stores stays raw.
+    stream_loss
+        How logits are held against the new batch's columns; none: as against the others.
+    tricks
+        Labels trick, separated softmax, nearest-class-mean read-out and review; they touch no retrieval and no update.
     """
 
     recipe: State
@@ -64,37 +71,43 @@ class Replay:
         stream: float = 1.0,
         replay: float = 1.0,
         iterations: int = 1,
-        forward: Literal["separate", "joint", "still"] = "separate",
+        forward: Literal["separate", "joint", "pooled", "still"] = "separate",
         augment_stream: Transform | None = None,
+        stream_loss: Loss | None = None,
+        tricks: Tricks | None = None,
     ) -> None:
         self.model, self.memory, self.update, self.retrieve, self.rng = model, memory, update, retrieve, rng
         self.lr, self.weight_decay, self.iterations, self.forward = lr, weight_decay, iterations, forward
         self.mixes = {name: mix for name, mix in (mixes or {}).items() if mix.weight}
         self.stream, self.replay, self.augment_stream = stream, replay, augment_stream
+        self.stream_loss: Loss = stream_loss or self._plain
+        self.tricks = tricks or Tricks()
         self.seen = Sightings()
+        self.means: Tensor | None = None
         self.tally: dict[str, Tensor] = {}
         self.hits = torch.zeros((), dtype=torch.int64)
 
     def observe(self, x: ImagesLike, y: LabelsLike) -> Tensor:
         """Learn from one batch, then forget it except for what the memory keeps."""
-        raw = as_pixels(x, self.model.shape)
-        columns = self.model.admit(as_labels(y, len(raw)))
-        self.seen.note(columns.numpy())
-        new = Batch(self.model.pixels(raw), columns.to(self.model.device))
+        raw, columns, batch = receive(self, x, y)
+        new = replace(batch, loss=self.stream_loss)
+        self.means = None
         self.model.train()
+        said = None
         for iteration in range(self.iterations):
             self.model.zero_grad()
-            loss, hits = self._joint_pass(new) if self.forward == "joint" else self._passes(new)
-            self._descend()
-            if iteration == 0:
-                self.hits = hits
-        self.memory.write(self.update(self.memory, new, self.model, self.rng["update"]), raw, columns)
+            loss, logits = self._passes(new) if self.forward in ("separate", "still") else self._joint_pass(new)
+            descend(self.model.parameters(), self.lr, self.weight_decay)
+            said = logits if iteration == 0 else said
+        self.hits = torch.zeros_like(self.hits) if said is None else (said.argmax(1) == new.y).sum()
+        learned = replace(new, logits=said)
+        self.memory.write(self.update(self.memory, learned, self.model, self.rng["update"]), raw, columns)
         return loss
 
     def _terms(self, new: Batch) -> Iterator[Term]:
         """Yield the terms of the loss, the new batch first: retrieval may use its gradient, as it is by then."""
         g = self.augment_stream
-        yield Term(self.stream, Batch(g(new.x, self.rng["stream"]), new.y) if g else new)
+        yield Term(self.stream, replace(new, x=g(new.x, self.rng["stream"])) if g else new)
         if not len(self.memory):
             return
         slots = self.retrieve(self.memory, new, self.model, self.rng["retrieve"])
@@ -109,73 +122,67 @@ class Replay:
                     self.tally[note] = self.tally.get(note, 0) + count
                 yield Term(mix.weight, batch, mixed=True)
 
-    def _passes(self, new: Batch) -> tuple[Tensor, Tensor]:
-        """Add up gradients, one forward and backward pass a batch."""
-        total, hits = _nothing(self.model.device)
+    def _passes(self, new: Batch) -> tuple[Tensor, Tensor | None]:
+        """Add up gradients, one forward and backward pass a batch; return the loss and the new batch's logits."""
+        total, said = torch.zeros((), device=self.model.device), None
         for place, (weight, batch, mixed) in enumerate(self._terms(new)):
             if weight:
                 with still_norms(self.model, mixed and self.forward == "still"):
                     logits = self.model(batch.x)
-                loss = weight * F.cross_entropy(logits, batch.y)
+                loss = weight * self._loss(batch, logits)
                 loss.backward()
                 total = total + loss.detach()
-                hits = (logits.argmax(1) == batch.y).sum() if place == 0 else hits
-        return total, hits
+                said = logits.detach() if place == 0 else said
+        return total, said
 
-    def _joint_pass(self, new: Batch) -> tuple[Tensor, Tensor]:
-        """Take the gradient of the same loss in one pass over all batches: batch-norm sees them together."""
+    def _joint_pass(self, new: Batch) -> tuple[Tensor, Tensor | None]:
+        """Take the gradient in one pass over all batches: batch-norm sees them together."""
         terms = [term for term in self._terms(new) if term.weight]
         if not terms:
-            return _nothing(self.model.device)
+            return torch.zeros((), device=self.model.device), None
         sizes = [len(term.batch) for term in terms]
         logits = self.model(torch.cat([term.batch.x for term in terms])).split(sizes)
-        parts = [term.weight * F.cross_entropy(z, term.batch.y) for z, term in zip(logits, terms, strict=True)]
+        pool = sum(len(term.batch) for term in terms if not term.mixed)
+        parts = [
+            weight * (len(batch) / pool if self.forward == "pooled" and not mixed else 1) * self._loss(batch, z)
+            for z, (weight, batch, mixed) in zip(logits, terms, strict=True)
+        ]
         loss = torch.stack(parts).sum()
         loss.backward()
-        return loss.detach(), (logits[0].argmax(1) == new.y).sum() if self.stream else _nothing(loss.device)[1]
+        return loss.detach(), logits[0].detach() if self.stream else None
 
-    @torch.no_grad()
-    def _descend(self) -> None:
-        """Take a step of plain SGD: by hand, because it is two lines and torch.optim takes seconds to load."""
-        for parameter in self.model.parameters():
-            if parameter.grad is not None:
-                slope = parameter.grad.add(parameter, alpha=self.weight_decay) if self.weight_decay else parameter.grad
-                parameter.add_(slope, alpha=-self.lr)
+    def _loss(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return a batch's own loss, where it has one, else the cross-entropy over the softmax of the tricks."""
+        loss = self._plain if batch.loss is F.cross_entropy else batch.loss
+        return loss(logits, batch.y)
+
+    def _plain(self, logits: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(logits, y, self.tricks.softmax, old=self.seen.border, known=len(self.model.labels))
+
+    def _reviewed(self, old: Batch) -> Tensor:
+        return self._plain(self.model(old.x), old.y)
 
     def predict(self, x: ImagesLike) -> Labels:
-        """Return the most likely label among those seen so far."""
-        if not self.model.labels:
-            raise InputError("Nothing has been learned yet: observe a batch before predict.")
-        raw = as_pixels(x, self.model.shape)
-        seen = len(self.model.labels)
-        with glance(self.model):
-            columns = [self.model(self.model.pixels(part))[:, :seen].argmax(1) for part in raw.split(CHUNK)]
-        return self.model.names(torch.cat(columns))
+        """Return the most likely label among those seen so far, or that of the nearest class mean."""
+        if self.tricks.readout == "linear":
+            return answer(self.model, x, self.model)
+        if self.means is None:
+            self.means = class_means(self.model, self.memory)
+        return answer(self.model, x, nearest(self.model, self.means))
 
     def consolidate(self) -> None:
-        """Take note of a pause: classes known by now are old from here on."""
+        """Take note of a pause: classes known by now are old from here on. Review the memory if asked to."""
         self.seen.pause()
+        if self.tricks.review:
+            self.means = None
+            review(self, self.model, self._reviewed, self.tricks.review_batch, self.tricks.review)
 
     def state_dict(self) -> State:
         """Return weights, labels, memory, the classes' ages, the tally of the mixes and the state of chance."""
-        return {
-            "labels": list(self.model.labels),
-            "model": dict(self.model.state_dict()),
-            "memory": self.memory.state_dict(),
-            "seen": self.seen.state_dict(),
-            "tally": dict(self.tally),
-            "rng": self.rng.state_dict(),
-        }
+        return {**parts_state(self), "tally": dict(self.tally)}
 
     def load_state_dict(self, state: State) -> None:
         """Continue exactly where `state_dict` was taken."""
-        self.model.restore(state["labels"], state["model"])
-        self.memory.load_state_dict(state["memory"])
-        self.seen.load_state_dict(state["seen"])
+        load_parts(self, state)
+        self.means = None
         self.tally = {note: count.to(self.model.device) for note, count in state["tally"].items()}
-        self.rng.load_state_dict(state["rng"])
-
-
-def _nothing(device: torch.device) -> tuple[Tensor, Tensor]:
-    """No loss and no hits: a step that has nothing to learn from."""
-    return torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device)

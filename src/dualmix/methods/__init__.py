@@ -1,0 +1,35 @@
+"""The methods: one file each, with its frozen settings and how to build it."""
+
+from dualmix.methods.agem import AGEM
+from dualmix.methods.aser import ASER
+from dualmix.methods.common import Descent, Host, Rehearsal, Remembering, Sampling
+from dualmix.methods.derpp import DERpp
+from dualmix.methods.dvc import DVC
+from dualmix.methods.er import ER
+from dualmix.methods.er_ace import ERACE
+from dualmix.methods.finetune import Finetune
+from dualmix.methods.gdumb import GDumb
+from dualmix.methods.gss import GSS
+from dualmix.methods.mir import MIR
+from dualmix.methods.mixing import Mixing
+from dualmix.methods.scr import SCR
+
+__all__ = [
+    "AGEM",
+    "ASER",
+    "DVC",
+    "ER",
+    "ERACE",
+    "GSS",
+    "MIR",
+    "SCR",
+    "DERpp",
+    "Descent",
+    "Finetune",
+    "GDumb",
+    "Host",
+    "Mixing",
+    "Rehearsal",
+    "Remembering",
+    "Sampling",
+]

@@ -1,0 +1,43 @@
+"""Averaged gradient episodic memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from dualmix.methods.common import Sampling
+from dualmix.registry import register
+from dualmix.settings import value
+
+if TYPE_CHECKING:
+    from dualmix.model import Classifier
+    from dualmix.rng import Rng
+    from dualmix.types import Learner
+
+
+@register("agem", paper="Table 1, A-GEM", values={"method.reservoir": "ref"})
+class AGEM(Sampling):
+    """A-GEM: the new batch's gradient, projected where it would raise the loss on a batch from the memory."""
+
+    acts: Literal["after-pause", "always"] = value(
+        "after-pause",
+        "the projection acts after the first pause of the stream (from the second task on), or always",
+        source="reference",
+    )
+
+    def build(self, model: Classifier, rng: Rng) -> Learner:
+        """Reservoir update, uniform retrieval."""
+        from dualmix.learners.agem import AGEM as Loop  # noqa: N811
+        from dualmix.memory import Memory
+        from dualmix.policies.uniform import Uniform
+
+        return Loop(
+            model,
+            Memory(self.memory, model.shape, model.device),
+            self.reservoir_update(),
+            Uniform(self.memory_batch),
+            rng,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            acts=self.acts,
+            iterations=self.iterations,
+        )

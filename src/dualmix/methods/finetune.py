@@ -1,0 +1,43 @@
+"""The bounds: finetuning, and all classes at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dualmix.methods.common import Descent
+from dualmix.methods.er import ER
+from dualmix.registry import Preset, add_preset, register
+
+if TYPE_CHECKING:
+    from dualmix.model import Classifier
+    from dualmix.rng import Rng
+    from dualmix.types import Learner
+
+
+@register("finetune", paper="Table 1, Finetune")
+class Finetune(Descent):
+    """Learn each batch and keep nothing: the lower bound."""
+
+    def build(self, model: Classifier, rng: Rng) -> Learner:
+        """Experience replay with a memory of nothing."""
+        return ER(lr=self.lr, weight_decay=self.weight_decay, memory=0).build(model, rng)
+
+
+add_preset(
+    Preset(
+        "iid-offline",
+        "finetune",
+        "All classes at once, 70 epochs: the upper bound (variant: --stream.epochs 50 --method.weight_decay 0).",
+        "Table 1, iid offline",
+        {"stream.tasks": 1, "stream.epochs": 70, "stream.batch": 128, "method.weight_decay": 1e-4},
+    )
+)
+add_preset(
+    Preset(
+        "iid-online",
+        "finetune",
+        "All classes at once, one pass in batches of 10: what an online learner could reach without forgetting.",
+        "-",
+        {"stream.tasks": 1},
+    )
+)

@@ -1,0 +1,52 @@
+"""The commands that make a result again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from dualmix.paper import SEEDS
+from dualmix.report.runs import Group
+
+
+def flag(value: Any) -> str:
+    """Return a setting's value as the command line reads it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return shlex.quote(json.dumps(list(value), separators=(",", ":")))
+    return shlex.quote(str(value))
+
+
+def sweep(grid: str, methods: Sequence[str], data: str = "", memory: int | None = None, seeds: int = SEEDS) -> str:
+    """Return the sweep that trains some rows of one of the paper's grids."""
+    words = ["dualmix sweep", grid, *(f"--methods {method}" for method in methods)]
+    words += [f"--data {data}"] if data else []
+    words += [] if memory is None else [f"--memory {memory}"]
+    return " ".join([*words, f"--seeds {seeds}"])
+
+
+def again(group: Group) -> str:
+    """Return the command that trains the runs of a group."""
+    words = [f"dualmix run {shlex.quote(group.runs[0].preset)} --data.name {group.content.name}"]
+    path = group.runs[0].settings["data.path"]
+    words += [f"--data.path {flag(path)}"] if path else []
+    words += [] if group.memory is None else [f"--method.memory {group.memory}"]
+    words += [f"--{name} {flag(value)}" for name, value in group.changed]
+    if len(group.seeds) == 1:
+        return " ".join([*words, f"--seed {group.seeds[0]}"])
+    listed = " ".join(str(seed) for seed in sorted(group.seeds))
+    return f"for seed in {listed}; do {' '.join(words)} --seed $seed; done"
+
+
+def cell(grid: str, label: str, data: str, memory: int | None, group: Group | None) -> str:
+    """Return the command for a cell: what trained it, or for a missing one what would."""
+    if group is None:
+        return sweep(grid, [label], data, memory)
+    if sorted(group.seeds) == list(range(len(group.seeds))):
+        return sweep(grid, [label], data, memory, len(group.seeds))
+    return again(group)

@@ -1,0 +1,195 @@
+"use strict";
+(() => {
+  const cells = JSON.parse(document.getElementById("cells-data").textContent);
+  const bytes = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const unpacker = (id) => {
+    let content;
+    return () => (content ??= (async () => {
+      const packed = new Blob([bytes(document.getElementById(id).textContent.trim())]);
+      return new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).json();
+    })());
+  };
+  const figures = unpacker("figures-data"), runs = unpacker("runs-data");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const make = (tag, text, attributes = {}) => {
+    const node = document.createElement(tag);
+    if (text !== undefined && text !== null) node.textContent = text;
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    return node;
+  };
+
+  // Figures: drawn when they come into view, again when the width or the colours change.
+  const theme = (night) => {
+    const ink = night ? "#e6e9ec" : "#1c2126", line = night ? "#39424b" : "#d5dbe1";
+    const font = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
+    return {
+      background: "transparent", font,
+      axis: { labelColor: ink, titleColor: ink, domainColor: line, tickColor: line, gridColor: line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
+      legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontWeight: 500 },
+      header: { labelColor: ink, titleColor: ink, labelFontSize: 12, labelFontWeight: 600 },
+      text: { color: ink }, view: { stroke: line },
+    };
+  };
+  const fitted = (spec, width) => {
+    spec = structuredClone(spec);
+    const legends = (part) => {
+      for (const [name, value] of Object.entries(part)) {
+        if (name === "legend" && value && value.columns) value.columns = Math.max(1, Math.min(8, Math.floor(width / 130)));
+        else if (value && typeof value === "object" && name !== "data" && name !== "datasets") legends(value);
+      }
+    };
+    legends(spec);
+    if (spec.hconcat) {
+      const side = width >= 640, parts = spec.hconcat;
+      for (const part of parts) part.width = side ? (width - 75 * parts.length - 20) / parts.length : width - 75;
+      if (!side) { spec.vconcat = parts; delete spec.hconcat; }
+    } else if (spec.facet) {
+      const narrow = width < 640, colour = spec.spec.encoding.color;
+      if (narrow && colour.legend !== null) colour.legend = { orient: "top" };
+      const room = width - (narrow || colour.legend === null ? 60 : 130);
+      spec.spec.width = Math.min(spec.spec.width, room);
+      spec.columns = Math.max(1, Math.floor(room / (spec.spec.width + 22)));
+    } else {
+      spec.width = "container";
+      spec.autosize = { type: "fit-x", contains: "padding" };
+    }
+    return spec;
+  };
+  const shown = async (box) => (await figures())[box.dataset.figure][+(box.querySelector("select")?.value ?? 0)];
+  const draw = async (box) => {
+    const canvas = box.querySelector(".canvas"), width = canvas.clientWidth;
+    box.dataset.width = width;
+    const view = await shown(box);
+    box.view?.finalize();
+    box.view = await vegaEmbed(canvas, fitted(view.spec, width), { actions: false, renderer: "svg", config: theme(dark.matches), tooltip: { theme: dark.matches ? "dark" : "light" } });
+    box.dataset.drawn = view.name;
+  };
+  const boxes = [...document.querySelectorAll(".figure")];
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) if (isIntersecting && !target.dataset.drawn) draw(target);
+  }, { rootMargin: "300px" });
+  boxes.forEach((box) => near.observe(box));
+  const redraw = (which) => boxes.filter((box) => box.dataset.drawn && which(box)).forEach(draw);
+  dark.addEventListener("change", () => redraw(() => true));
+  let pause;
+  addEventListener("resize", () => {
+    clearTimeout(pause);
+    pause = setTimeout(() => redraw((box) => +box.dataset.width !== box.querySelector(".canvas").clientWidth), 200);
+  });
+  const hand = (content, type, name) => {
+    const link = make("a", "", { href: URL.createObjectURL(new Blob([content], { type })), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  };
+  for (const box of boxes) {
+    const file = (view, ending) => `${box.dataset.figure} ${view.name}`.toLowerCase().replace(/[^a-z0-9]+/g, "-") + ending;
+    box.querySelector("select")?.addEventListener("change", () => draw(box));
+    box.querySelector(".pdf").addEventListener("click", async () => {
+      const view = await shown(box);
+      hand(bytes(view.pdf), "application/pdf", file(view, ".pdf"));
+    });
+    box.querySelector(".svg").addEventListener("click", async () => {
+      const view = await shown(box), config = { ...theme(false), background: "white" };
+      const drawing = await vegaEmbed(make("div"), structuredClone(view.spec), { actions: false, renderer: "svg", config });
+      hand(await drawing.view.toSVG(), "image/svg+xml", file(view, ".svg"));
+      drawing.finalize();
+    });
+  }
+
+  // Tables: a click sorts, numbers as numbers, the missing always last.
+  const valueOf = (row, button, index) => {
+    const at = button.dataset.col;
+    const cell = at === undefined ? row.cells[index] : row.querySelector(`[data-col="${at}"]`);
+    return cell.dataset.value ?? cell.textContent.trim();
+  };
+  for (const button of document.querySelectorAll("table.sortable button.sort")) {
+    button.addEventListener("click", () => {
+      const head = button.closest("th"), table = button.closest("table"), index = head.cellIndex;
+      const body = [...table.tBodies].find((part) => !part.classList.contains("bounds"));
+      const rows = [...body.rows], values = new Map(rows.map((row) => [row, valueOf(row, button, index)]));
+      const there = rows.filter((row) => values.get(row) !== "" && values.get(row) !== "–");
+      const numeric = there.every((row) => !Number.isNaN(Number(values.get(row))));
+      const first = numeric ? "descending" : "ascending", other = numeric ? "ascending" : "descending";
+      const way = head.getAttribute("aria-sort") === first ? other : first;
+      const sign = way === "ascending" ? 1 : -1;
+      there.sort((a, b) => sign * (numeric ? values.get(a) - values.get(b) : values.get(a).localeCompare(values.get(b))));
+      table.querySelectorAll("th[aria-sort]").forEach((th) => th.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", way);
+      body.append(...there, ...rows.filter((row) => !there.includes(row)));
+    });
+  }
+
+  // The panel: a cell's runs, or one run's settings, versions and log.
+  const panel = document.getElementById("panel"), body = document.getElementById("panel-body");
+  const command = (text) => {
+    const line = make("div", "", { class: "command" }), copy = make("button", "copy", { type: "button", class: "copy" });
+    copy.addEventListener("click", async () => {
+      await navigator.clipboard?.writeText(text);
+      copy.textContent = "copied";
+    });
+    line.append(make("code", text), copy);
+    return line;
+  };
+  const table = (pairs, heads) => {
+    const node = make("table", "", { class: heads ? "" : "two" });
+    if (heads) {
+      const line = node.createTHead().insertRow();
+      heads.forEach((head) => line.append(make("th", head)));
+    }
+    const rows = node.createTBody();
+    for (const pair of pairs) {
+      const line = rows.insertRow();
+      pair.forEach((part, i) => {
+        const cell = line.appendChild(make(i || heads ? "td" : "th"));
+        part instanceof Node ? cell.append(part) : (cell.textContent = part);
+      });
+    }
+    return node;
+  };
+  const percent = (share) => (typeof share === "number" ? (100 * share).toFixed(2) : "–");
+  const showCell = async (id) => {
+    const cell = cells[id], known = await runs();
+    body.replaceChildren(make("h2", cell.title), table(cell.facts), make("h3", "How to reproduce this cell"), command(cell.command));
+    if (cell.runs.length) {
+      const rows = cell.runs.map((name) => {
+        const run = known[name];
+        return [make("a", name, { href: `#run-${name}` }), run.seed, percent(run.scores.average_accuracy), percent(run.scores.forgetting)];
+      });
+      body.append(make("h3", "Runs"), table(rows, ["run", "seed", "accuracy, %", "forgetting, %"]));
+    }
+  };
+  const write = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const showRun = async (name) => {
+    const run = (await runs())[name], facts = run.facts;
+    const facing = [
+      ["key", run.key], ["plan, sha256", run.plan.sha256], ["stream", `${run.plan.tasks} tasks, batches of ${run.plan.batch}`],
+      ["data", `${run.content[0]}, sha256 ${run.content[1]}`], ["notes on the data", run.content[2].join("; ") || "–"],
+      ["commit", `${facts.commit ?? "unknown"}${facts.uncommitted_changes ? " with uncommitted changes" : ""}`],
+      ["versions", Object.entries({ python: facts.python, ...facts.versions }).map(([k, v]) => `${k} ${v}`).join(", ")],
+      ["host", Object.values(facts.host ?? {}).join(", ")],
+      ["begun", (facts.sessions ?? []).map((session) => session.started).join(", ")],
+    ];
+    const scores = Object.entries(run.scores).map(([k, v]) => [k.replaceAll("_", " "), `${percent(v)} %`]);
+    const times = Object.entries(run.times).map(([k, v]) => [k.replaceAll("_", " "), Number(v).toFixed(1)]);
+    const settings = Object.entries(run.settings).map(([k, v]) => [k, `${write(v)}${run.changed.includes(k) ? "   ← not the preset's" : ""}`]);
+    body.replaceChildren(make("h2", name), make("h3", "How to reproduce this run"), command(run.command), make("h3", "Scores and times"), table([...scores, ...times]),
+      make("h3", "Plan, data, versions"), table(facing), make("h3", "Settings"), table(settings), make("h3", "Log"), make("pre", run.log.join("\n") || "no log"));
+  };
+  const follow = async () => {
+    const hash = decodeURIComponent(location.hash.slice(1));
+    const cell = hash.startsWith("cell-") && hash.slice(5) in cells, run = hash.startsWith("run-");
+    if (!cell && !run) return panel.open && panel.close();
+    if (cell) await showCell(hash.slice(5));
+    else if (hash.slice(4) in (await runs())) await showRun(hash.slice(4));
+    else return;
+    if (!panel.open) panel.showModal();
+    panel.scrollTop = 0;
+  };
+  addEventListener("hashchange", follow);
+  panel.addEventListener("close", () => {
+    if (/^#(cell|run)-/.test(location.hash)) history.pushState(null, "", location.pathname + location.search);
+  });
+  panel.addEventListener("click", (event) => event.target === panel && panel.close());
+  panel.querySelector(".close").addEventListener("click", () => panel.close());
+  follow();
+})();

@@ -1,0 +1,338 @@
+"""The paper's tables with ours beside them, what else was run, and paired tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from dualmix import metrics
+from dualmix.data.catalog import DATASETS
+from dualmix.paper import (
+    ABLATION_ACCURACY,
+    ABLATION_FORGETTING,
+    ACCURACY,
+    BOUNDS,
+    DATA,
+    FORGETTING,
+    MEMORY,
+)
+from dualmix.paper import Cell as Published
+from dualmix.report import commands
+from dualmix.report.runs import Collection, Content, Group
+
+Score = Literal["average_accuracy", "forgetting"]
+SHORT = {"average_accuracy": "accuracy", "forgetting": "forgetting"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: images, memory and score."""
+
+    content: Content | None
+    data: str
+    memory: int
+    score: Score
+
+    @property
+    def title(self) -> str:
+        """The data set's name."""
+        return DATASETS[self.data].title
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method in one column.
+
+    Attributes
+    ----------
+    mark
+        Where ours and the paper's intervals do not meet: "above" or "below" the paper.
+    span
+        Columns that it stands for: a method without memory has one cell a data set.
+    """
+
+    id: str
+    label: str
+    column: Column
+    group: Group | None
+    ours: metrics.Interval | None
+    paper: Published | None
+    command: str
+    mark: Literal["", "above", "below"] = ""
+    best: bool = False
+    paper_best: bool = False
+    span: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One of the paper's tables."""
+
+    name: str
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: Mapping[str, Sequence[Cell]]
+    bounds: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
+
+    def cells(self) -> list[Cell]:
+        """Return all cells, row by row."""
+        return [cell for rows in (self.bounds, self.rows) for cells in rows.values() for cell in cells]
+
+
+def mark(ours: metrics.Interval | None, paper: Published | None) -> Literal["", "above", "below"]:
+    """Return where our interval lies if it does not meet the paper's; one run has no interval and no mark."""
+    if ours is None or paper is None or math.isnan(ours.half):
+        return ""
+    if ours.mean - ours.half > paper[0] + paper[1]:
+        return "above"
+    return "below" if ours.mean + ours.half < paper[0] - paper[1] else ""
+
+
+def tables(found: Collection) -> list[Table]:
+    """Return Tables 1 to 3."""
+    three: dict[Score, Numbers] = {
+        "average_accuracy": _by_memory(ABLATION_ACCURACY, 3),
+        "forgetting": _by_memory(ABLATION_FORGETTING, 3),
+    }
+    return [
+        _table(
+            "table1",
+            "Table 1: average accuracy",
+            "After the last task, in per cent; higher is better.",
+            found,
+            {"average_accuracy": _by_memory(ACCURACY, 9)},
+            DATA,
+            bounds=True,
+        ),
+        _table(
+            "table2",
+            "Table 2: average forgetting",
+            "After the last task, in per cent; lower is better.",
+            found,
+            {"forgetting": _by_memory(FORGETTING, 9)},
+            DATA,
+        ),
+        _table(
+            "table3",
+            "Table 3: the parts of DualMix",
+            "Average accuracy (higher is better) and forgetting (lower is better), in per cent.",
+            found,
+            three,
+            DATA[:1],
+        ),
+    ]
+
+
+Numbers = Mapping[str, Mapping[tuple[str, int], Published]]
+
+
+def _by_memory(rows: Mapping[str, Sequence[Published]], count: int) -> Numbers:
+    places = [(data, memory) for data in DATA for memory in MEMORY][:count]
+    return {name: dict(zip(places, cells, strict=True)) for name, cells in rows.items()}
+
+
+def _table(
+    name: str,
+    title: str,
+    caption: str,
+    found: Collection,
+    scores: Mapping[Score, Numbers],
+    sets: Sequence[str],
+    *,
+    bounds: bool = False,
+) -> Table:
+    labels = list(next(iter(scores.values())))
+    groups = [group for group in found.plain if group.label in (*labels, *(BOUNDS if bounds else ()))]
+    blocks: list[tuple[str, Content | None]] = []
+    for data in sets:
+        here = [(data, content) for content in found.contents(groups) if content.name == data]
+        blocks += here or [(data, None)]
+    columns = tuple(
+        Column(content, data, memory, score)
+        for data, content in blocks
+        for memory in MEMORY
+        for score in scores
+    )  # fmt: skip
+    rows = {
+        label: [
+            _cell(name, label, column, groups, scores[column.score][label].get((column.data, column.memory)))
+            for column in columns
+        ]
+        for label in labels
+    }
+    above: dict[str, list[Cell]] = {}
+    if bounds:
+        for label, cells in BOUNDS.items():
+            above[label] = [
+                replace(
+                    _cell(
+                        name, label, Column(content, data, 0, "average_accuracy"), groups, cells[DATA.index(data)], None
+                    ),
+                    span=len(MEMORY),
+                )
+                for data, content in blocks
+            ]
+    return Table(name, title, caption, columns, _best(rows, columns), above)
+
+
+def _cell(
+    table: str,
+    label: str,
+    column: Column,
+    groups: Iterable[Group],
+    paper: Published | None,
+    memory: int | Literal["column"] | None = "column",
+) -> Cell:
+    wanted = column.memory if memory == "column" else memory
+    group = next(
+        (g for g in groups if (g.label, g.memory) == (label, wanted) and g.content == column.content),
+        None,
+    )
+    ours = group.interval(column.score) if group else None
+    print_ = column.content.fingerprint[:6] if column.content else "none"
+    at = f"{table}-{label}-{column.data}-{print_}-{wanted or 0}-{SHORT[column.score]}".replace("+", "_")
+    command = commands.cell(table, label, column.data, wanted, group)
+    return Cell(at, label, column, group, ours, paper, command, mark(ours, paper))
+
+
+def _best(rows: Mapping[str, Sequence[Cell]], columns: Sequence[Column]) -> dict[str, list[Cell]]:
+    """Mark the best of each column, ours and the paper's apart; a row alone is not the best of anything."""
+    result = {label: list(cells) for label, cells in rows.items()}
+    for number, column in enumerate(columns):
+        sign = -1 if column.score == "forgetting" else 1
+        ours = {label: sign * c[number].ours.mean for label, c in result.items() if c[number].ours}  # type: ignore[union-attr]
+        paper = {label: sign * c[number].paper[0] for label, c in result.items() if c[number].paper}  # type: ignore[index]
+        for label, cells in result.items():
+            cells[number] = replace(
+                cells[number],
+                best=len(ours) > 1 and ours.get(label) == max(ours.values()),
+                paper_best=len(paper) > 1 and paper.get(label) == max(paper.values()),
+            )
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A method with DualMix against the same without, on the seeds that both have.
+
+    Attributes
+    ----------
+    difference
+        With minus without, in points.
+    p
+        Of the paired t test, two-sided; none for fewer than two seeds or where all differences are equal.
+    holm
+        The same after Holm's correction for all contests of the same score.
+    """
+
+    base: str
+    label: str
+    content: Content
+    memory: int | None
+    score: Score
+    difference: metrics.Interval
+    seeds: tuple[int, ...]
+    p: float | None
+    holm: float | None = None
+    command: str = ""
+
+
+def paired_p(differences: Sequence[float]) -> float | None:
+    """Return the two-sided p of Student's paired t test.
+
+    Examples
+    --------
+    >>> f"{paired_p([1.0, 2.0, 3.0]):.4f}"
+    '0.0742'
+    """
+    from scipy.special import stdtr
+
+    found = metrics.interval(differences)
+    if found.n < 2 or found.std == 0:
+        return None
+    t = found.mean / (found.std / math.sqrt(found.n))
+    return float(2 * stdtr(found.n - 1, -abs(t)))
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """Return p values after Holm's correction for their number.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    known = sorted((p, i) for i, p in enumerate(values) if p is not None)
+    result: list[float | None] = [None] * len(values)
+    worst = 0.0
+    for place, (p, i) in enumerate(known):
+        worst = max(worst, min(1.0, (len(known) - place) * p))
+        result[i] = worst
+    return result
+
+
+def contests(found: Collection) -> list[Contest]:
+    """Return every "A+DualMix against A" that the store has paired seeds for."""
+    places = {(g.label, g.content, g.memory): g for g in found.plain}
+    scores: tuple[Score, ...] = ("average_accuracy", "forgetting")
+    result: list[Contest] = []
+    for score in scores:
+        some = []
+        for (label, content, memory), group in places.items():
+            base, plus, addition = label.rpartition("+")
+            other = places.get((base, content, memory))
+            if not plus or addition != "dualmix" or other is None:
+                continue
+            a, b = group.values(score), other.values(score)
+            seeds = tuple(sorted(a.keys() & b.keys()))
+            if not seeds:
+                continue
+            differences = [a[seed] - b[seed] for seed in seeds]
+            command = commands.sweep("table1", [base, label], content.name, memory, max(seeds) + 1)
+            some.append(
+                Contest(
+                    base,
+                    label,
+                    content,
+                    memory,
+                    score,
+                    metrics.interval(differences),
+                    seeds,
+                    paired_p(differences),
+                    command=command,
+                )
+            )
+        corrected = holm([one.p for one in some])
+        result += [replace(one, holm=p) for one, p in zip(some, corrected, strict=True)]
+    return result
+
+
+def others(found: Collection) -> tuple[list[Group], list[Group]]:
+    """Return groups that no table of the paper has: other rows, data or memories; and changed configurations."""
+    shown = {id(cell.group) for table in tables(found) for cell in table.cells() if cell.group}
+    return (
+        [group for group in found.plain if id(group) not in shown],
+        [group for group in found.groups if group.changed],
+    )
+
+
+def text(found: metrics.Interval | Published | None, digits: int = 1) -> str:
+    """Return mean ± half width, the mean alone where there is no width, or a dash."""
+    if found is None:
+        return "–"
+    mean, half = (found.mean, found.half) if isinstance(found, metrics.Interval) else found
+    return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def mean_curve(group: Group, score: str) -> list[metrics.Interval | None]:
+    """Return a score after each task in per cent, averaged over the runs that have it."""
+    rows = [run.scores.get(score) for run in group.runs]
+    columns = np.array(rows, dtype=float).T
+    return [
+        metrics.interval(100 * column[np.isfinite(column)]) if np.isfinite(column).any() else None for column in columns
+    ]

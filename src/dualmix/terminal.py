@@ -1,0 +1,31 @@
+"""The terminal a command talks to: where it prints, and whether it was asked to stop."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """Return a console that prints text as it is."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
+
+
+def asked_to_stop() -> Callable[[], bool]:
+    """Return a function that tells whether Ctrl-C or a polite kill has come; the second time ends at once."""
+    asked: list[int] = []
+
+    def ask(caught: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(caught)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask)
+    return lambda: bool(asked)

@@ -1,0 +1,196 @@
+"""Figures: every one is drawn from the store, with numbers by hand; a missing one says how to make it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
+
+from altair.utils.schemapi import debug_mode
+
+from dualmix.paper import jobs
+from dualmix.report.figures import COLOURS, DASHES, SHAPES, Figure, _style, figures
+from dualmix.report.page import verdicts
+from dualmix.report.readings import calibrations
+from dualmix.report.runs import ROWS, Collection, collect
+from dualmix.store import Store
+
+from .makers import accurate, counts, everything, made, record
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    root = tmp_path_factory.mktemp("everything")
+    everything(root)
+    return collect(Store(root))
+
+
+@pytest.fixture(scope="module")
+def drawn(full: Collection) -> dict[str, Figure]:
+    return {figure.id: figure for figure in figures(full, verdicts(full))}
+
+
+def rows(spec: dict[str, Any], panel: int = 0) -> list[dict[str, Any]]:
+    """Return the data of a specification, or of one of those side by side."""
+    part = spec["hconcat"][panel] if "hconcat" in spec else spec
+    found = part.get("data") or part["layer"][0]["data"]
+    return list(spec["datasets"][found["name"]])
+
+
+def only(root: Path, name: str) -> list[dict[str, Any]]:
+    with debug_mode(False):
+        (figure,) = [figure for figure in figures(collect(Store(root)), []) if figure.id == name]
+    return rows(figure.views[0].spec)
+
+
+def test_every_figure_is_there_and_valid(drawn: dict[str, Figure]) -> None:
+    """Altair checks each specification against the schema of Vega-Lite as it is made."""
+    assert [figure.id for figure in drawn.values() if not figure.views] == []
+    for figure in drawn.values():
+        for view in figure.views:
+            assert rows(view.spec), figure.id
+            assert "https://vega.github.io/schema/vega-lite/v6" in view.spec["$schema"]
+            assert "config" not in view.spec
+        assert len({view.name for view in figure.views}) == len(figure.views)
+
+
+def test_an_empty_store_has_no_figure_but_the_commands(tmp_path: Path) -> None:
+    for figure in figures(collect(Store(tmp_path)), []):
+        words = shlex.split(figure.command)
+        assert not figure.views and words[:2] == ["dualmix", "sweep"]
+        flags = list(zip(words[3::2], words[4::2], strict=True))
+        methods = [value for flag, value in flags if flag == "--methods"]
+        assert jobs(words[2], methods=methods), figure.id
+
+
+def test_subset_data_are_marked(drawn: dict[str, Figure]) -> None:
+    assert [view.name for view in drawn["accuracy"].views] == [
+        "CIFAR-100, memory 1,000",
+        "CIFAR-100, memory 2,000",
+        "CIFAR-100, memory 300",
+        "Mini-ImageNet (subset), memory 1,000",
+    ]
+
+
+def test_accuracy_over_tasks_by_hand(tmp_path: Path) -> None:
+    """After task 2: 10 and 20 per cent, so 15 ± 12.706 * sqrt(50) / sqrt(2) = 15 ± 63.53."""
+    accurate(tmp_path, "er", [10, 20])
+    found = only(tmp_path, "accuracy")
+    assert [(row["task"], row["mean"], row["n"]) for row in found] == [(1, 100.0, 2), (2, 15.0, 2)]
+    assert found[1]["high"] - found[1]["mean"] == pytest.approx(63.53, abs=0.01)
+    assert found[1]["text"] == "15.00 ± 63.53"
+
+
+def test_confusion_and_heat_map_by_hand(tmp_path: Path) -> None:
+    made(tmp_path, "er", table=counts([[5], [2, 7]]))
+    made(tmp_path, "er", 1, table=counts([[7], [4, 7]]))
+    assert {(r["after"], r["tested"]): r["accuracy"] for r in only(tmp_path, "heatmap")} == {
+        (1, 1): 60.0,
+        (2, 1): 30.0,
+        (2, 2): 70.0,
+    }
+    assert {(r["true"], r["predicted"]): r["share"] for r in only(tmp_path, "confusion")} == {
+        (1, 1): 30.0,
+        (1, 2): 70.0,
+        (2, 1): 30.0,
+        (2, 2): 70.0,
+    }
+
+
+def test_error_shares_by_hand(tmp_path: Path) -> None:
+    """All errors on old images go to the new class and the other way round; a class to come does not count as old."""
+    table = counts([[5], [2, 7], [1, 1, 4]])
+    table[1, 1] = [1, 7, 2]
+    made(tmp_path, "er", table=table)
+    (figure,) = [f for f in figures(collect(Store(tmp_path)), []) if f.id == "figure4"]
+    new_old, old_new = (rows(figure.views[0].spec, panel) for panel in (0, 1))
+    assert [(r["task"], r["mean"]) for r in new_old] == [(2, pytest.approx(100 / 3, abs=1e-3)), (3, 100.0)]
+    assert [(r["task"], r["mean"]) for r in old_new] == [(2, 100.0), (3, 100.0)]
+
+
+def test_probes_by_hand(tmp_path: Path) -> None:
+    """Of 100 pairs in task 1 the gate opened for 10, of 50 more in task 2 for 30."""
+    probes = [record(1, 1, {}, (100, 10)), record(2, 2, {}, (150, 40))]
+    made(tmp_path, "er+adpmix", 0, {"probes.on": True}, probes=probes)
+    assert [(r["task"], r["mean"]) for r in only(tmp_path, "gate")] == [(1, 10.0), (2, 60.0)]
+    assert [(r["task"], r["mean"]) for r in only(tmp_path, "norms")] == [(2, 1.2)]
+    assert [(r["task"], r["images"]) for r in only(tmp_path, "memory")] == [(1, 10.0), (2, 20.0)]
+
+
+def test_figure_2_has_er_and_its_augmentations(drawn: dict[str, Figure], full: Collection) -> None:
+    left = rows(drawn["figure2"].views[0].spec)
+    names = [row["name"] for row in left]
+    assert set(names) == {"none (er)", "identity", "flip", "crop-0.4", "crop-0.8", "jitter", "grey", "standard"}
+    (group,) = [g for g in full.groups if dict(g.changed) == {"method.mix.augment": "flip"}]
+    (flip,) = [row for row in left if row["name"] == "flip"]
+    assert flip["mean"] == pytest.approx(sum(group.values("average_accuracy").values()) / 3, abs=1e-4)
+
+
+def test_figure_5_averages_from_task_2_on(tmp_path: Path) -> None:
+    for label, name in (("er+da", "view"), ("er+enmix", "enmix")):
+        probes = [record(1, 1, {name: 9.0}), record(2, 2, {name: 4.0, "other": 50.0}), record(3, 3, {name: 2.0})]
+        made(tmp_path, label, 0, {"probes.on": True}, table=counts([[5], [2, 7], [1, 1, 4]]), probes=probes)
+    assert {row["name"]: row["m"] for row in only(tmp_path, "figure5")} == {"standard": 1.5, "enmix": 1.5}
+
+
+def test_time_is_in_minutes_and_the_papers_place_comes_first(drawn: dict[str, Figure]) -> None:
+    assert drawn["figure7"].views[0].name == "CIFAR-100, memory 2,000"
+    times = {row["method"]: row["mean"] for row in rows(drawn["figure7"].views[0].spec)}
+    assert times["er"] == 10.0 and times["er+dualmix"] == 35.0
+
+
+def test_methods_can_be_told_apart_without_colour() -> None:
+    names, scales = _style([*ROWS, "mine"])
+    plain = [
+        (tuple(dash), shape)
+        for dash, shape in zip(scales["dash"].to_dict()["range"], scales["shape"].to_dict()["range"], strict=True)
+    ]
+    assert names[: len(ROWS)] == list(ROWS) and len(set(plain)) == len(names)
+    assert len(set(COLOURS)) == len(COLOURS) and len(SHAPES) == 8 and len({tuple(d) for d in DASHES}) == len(DASHES)
+
+
+def test_a_method_looks_the_same_in_every_figure() -> None:
+    _, all_ = _style(ROWS)
+    _, some = _style(["er+dualmix", "er"])
+    for kind in ("color", "dash", "shape"):
+        whole, part = all_[kind].to_dict(), some[kind].to_dict()
+        look = dict(zip(whole["domain"], map(str, whole["range"]), strict=True))
+        assert part["domain"] == ["er", "er+dualmix"]
+        assert [look["er"], look["er+dualmix"]] == [str(value) for value in part["range"]]
+
+
+def test_proposition_is_put_to_the_test_with_runs_that_count(full: Collection, tmp_path: Path) -> None:
+    (verdict,) = verdicts(full)
+    assert verdict.stream == "cifar100, 20 tasks, er, memory 1000"
+    by_name = {one.name: one for one in verdict.operators}
+    assert by_name["flip"].covariance == pytest.approx(8e-3) and by_name["flip"].seeds == 3
+    assert verdicts(collect(Store(tmp_path))) == []
+
+
+def test_damaged_probes_do_not_stop_the_proposition(full: Collection, tmp_path: Path) -> None:
+    shutil.copytree(full.root, tmp_path / "store")
+    (bad,) = [run.name for run in full.runs if run.seed == 0 and dict(run.changed) == {"method.mix.augment": "flip"}]
+    (tmp_path / "store" / bad / "probes.json").write_text("[true]")
+    (verdict,) = verdicts(collect(Store(tmp_path / "store")))
+    assert {one.name: one.seeds for one in verdict.operators}["flip"] == 2
+
+
+def test_readings_are_recognised(full: Collection) -> None:
+    whole, short = calibrations(full)
+    assert (whole.first, whole.memory, short.first, short.memory) == (None, 1000, 10, 500)
+    assert {reading.name for reading, _ in whole.rows} == {"base", "replaced", "bare"}
+    points = [deviation.points for _, deviation in whole.rows]
+    assert points == sorted(points)
+    gains = [deviation.gains for _, deviation in short.rows]
+    assert gains == sorted(gains)
+    replaced = {reading.name: deviation for reading, deviation in whole.rows}["replaced"]
+    (group,) = [
+        g for g in full.groups if (g.label, g.memory, dict(g.changed)) == ("er+da", 1000, {"method.mix.replay": 0.0})
+    ]
+    assert replaced.rows["er+da"].accuracy == group.values("average_accuracy")
+    assert replaced.seeds == (0,)

@@ -1,0 +1,264 @@
+"""Tables by hand: cells, marks, best, paired tests and commands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualmix.cli import _split
+from dualmix.config import compose
+from dualmix.metrics import Interval
+from dualmix.paper import jobs
+from dualmix.report import commands, words
+from dualmix.report.runs import Collection, collect
+from dualmix.report.tables import Cell, Table, contests, holm, mark, others, paired_p, tables, text
+from dualmix.store import Store
+
+from .makers import accurate, everything, made
+
+
+def read(root: Path) -> Collection:
+    return collect(Store(root))
+
+
+def find(
+    found: Collection, table: int, label: str, data: str = "cifar100", memory: int = 1000, score: str = ""
+) -> Cell:
+    (cell,) = [
+        cell
+        for cell in tables(found)[table - 1].cells()
+        if (cell.label, cell.column.data, cell.column.memory) == (label, data, memory)
+        and cell.column.score.startswith(score)
+    ]
+    return cell
+
+
+def test_a_cell_has_ours_beside_the_papers(tmp_path: Path) -> None:
+    """5, 6 and 10: mean 7, deviation sqrt(7), half width 4.303 * sqrt(7 / 3) = 6.57; the paper has 8.4 ± 0.5."""
+    accurate(tmp_path, "er", [5, 6, 10])
+    cell = find(read(tmp_path), 1, "er")
+    assert cell.ours is not None
+    assert (cell.ours.mean, cell.ours.half, cell.ours.n) == (pytest.approx(7), pytest.approx(6.5724, abs=1e-3), 3)
+    assert (cell.paper, cell.mark) == ((8.4, 0.5), "")
+    assert cell.command == "dualmix sweep table1 --methods er --data cifar100 --memory 1000 --seeds 3"
+    assert text(cell.ours) == "7.0 ± 6.6" and text(cell.paper) == "8.4 ± 0.5" and text(None) == "–"
+
+
+def test_every_number_of_the_paper_stands_in_its_cell(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    assert find(found, 1, "mir+dualmix", "tiny_imagenet", 5000).paper == (13.9, 0.4)
+    assert find(found, 1, "finetune", "mini_imagenet", 0).paper == (3.2, 0.2)
+    assert find(found, 2, "dvc", "cifar100", 2000).paper == (38.8, 1.1)
+    assert find(found, 3, "er+adpmix", "cifar100", 5000, "forgetting").paper == (33.3, 2.4)
+    assert find(found, 3, "er+adpmix", "cifar100", 5000, "average").paper == (21.3, 2.2)
+    assert [len(table.cells()) for table in tables(found)] == [6 + 11 * 9, 7 * 9, 5 * 6]
+
+
+def test_what_is_missing_has_the_command_that_makes_it(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    for table in tables(found):
+        for cell in table.cells():
+            assert cell.ours is None and not cell.best and not cell.mark
+            assert cell.command.startswith(
+                f"dualmix sweep {table.name} --methods {cell.label} --data {cell.column.data}"
+            )
+            assert cell.command.endswith("--seeds 10")
+
+
+@pytest.mark.parametrize(
+    ("ours", "expected"),
+    [((10.0, 1.0), "above"), ((9.0, 1.0), ""), ((6.0, 1.0), "below"), ((7.0, 1.0), ""), ((50.0, float("nan")), "")],
+)
+def test_a_mark_stands_where_the_intervals_do_not_meet(ours: tuple[float, float], expected: str) -> None:
+    assert mark(Interval(ours[0], 1.0, ours[1], 3), (8.0, 0.5)) == expected
+    assert mark(None, (8.0, 0.5)) == mark(Interval(9.0, 1.0, 0.1, 3), None) == ""
+
+
+def test_the_best_is_high_in_accuracy_and_low_in_forgetting(tmp_path: Path) -> None:
+    """With `accurate`, forgetting is 100 per cent for all; so give er+da its own counts by `made`."""
+    accurate(tmp_path, "er", [10, 12])
+    made(tmp_path, "er+da")
+    found = read(tmp_path)
+    bests = {
+        (cell.label, cell.column.score) for cell in tables(found)[2].cells() if cell.best and cell.column.memory == 1000
+    }
+    assert bests == {("er+da", "average_accuracy"), ("er+da", "forgetting")}
+    papers = {(c.label, c.column.score) for c in tables(found)[2].cells() if c.paper_best}
+    assert papers == {("er+dualmix", "average_accuracy"), ("er+dualmix", "forgetting")}
+
+
+def test_a_row_alone_is_not_the_best(tmp_path: Path) -> None:
+    made(tmp_path, "er")
+    assert not any(cell.best for table in tables(read(tmp_path)) for cell in table.cells())
+
+
+def test_only_the_preset_on_the_whole_stream_counts(tmp_path: Path) -> None:
+    made(tmp_path, "er", 0)
+    made(tmp_path, "er", 1, {"stream.first": 10})
+    made(tmp_path, "er", 2, {"method.mix.replay": 0.5})
+    made(tmp_path, "er", 3, {"model.width": 4})
+    made(tmp_path, "er", 4, {"method.memory": 300})
+    found = read(tmp_path)
+    cell = find(found, 1, "er")
+    assert cell.group is not None and cell.group.seeds == (0,)
+    plain, changed = others(found)
+    assert [group.memory for group in plain] == [300]
+    assert sorted(path for group in changed for path, _ in group.changed) == [
+        "method.mix.replay",
+        "model.width",
+        "stream.first",
+    ]
+
+
+def test_other_images_get_columns_of_their_own(tmp_path: Path) -> None:
+    made(tmp_path, "er", 0)
+    made(tmp_path, "er", 1, fingerprint="e" * 64, notes=["subset: 5 of 500 training images a class"])
+    table = tables(read(tmp_path))[0]
+    cells = [cell for cell in table.rows["er"] if cell.ours]
+    assert [(cell.column.content.subset, cell.group.seeds) for cell in cells] == [(False, (0,)), (True, (1,))]
+    assert len(table.columns) == 12
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(-50, 50), min_size=2, max_size=12))
+def test_the_paired_test_is_scipys(differences: list[float]) -> None:
+    from scipy.stats import ttest_1samp
+
+    if np.std(differences, ddof=1) > 1e-3:
+        assert paired_p(differences) == pytest.approx(ttest_1samp(differences, 0).pvalue, rel=1e-6, abs=1e-12)
+
+
+def test_no_test_without_spread_or_with_one_seed() -> None:
+    assert paired_p([1.0]) is None
+    assert paired_p([2.0, 2.0, 2.0]) is None
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_by_definition(values: list[float]) -> None:
+    """A hypothesis is rejected at a level if it and all smaller p pass p_(k) <= level / (m - k + 1)."""
+    corrected = holm(values)
+    for level in (0.01, 0.05, 0.3):
+        order = sorted(range(len(values)), key=lambda i: values[i])
+        rejected = set()
+        for k, i in enumerate(order):
+            if values[i] * (len(values) - k) > level:
+                break
+            rejected.add(i)
+        assert {i for i, p in enumerate(corrected) if p is not None and p <= level} == rejected
+
+
+def test_holm_keeps_the_order_of_p_values() -> None:
+    """0.01 * 3, 0.03 * 2, and 0.04 * 1 which must not fall below the one before."""
+    assert holm([0.01, 0.04, None, 0.03]) == [pytest.approx(0.03), pytest.approx(0.06), None, pytest.approx(0.06)]
+
+
+def test_pairs_are_made_by_seed(tmp_path: Path) -> None:
+    """Seeds 0 and 1 are shared: 20 - 10 and 26 - 12, mean 12; the others' third seed takes no part."""
+    accurate(tmp_path, "er", [10, 12])
+    accurate(tmp_path, "er+dualmix", [20, 26, 45])
+    accurate(tmp_path, "er+da", [50, 50])
+    accurate(tmp_path, "er+dualmix", [30], {"method.memory": 2000})
+    (accuracy, forgetting) = contests(read(tmp_path))
+    assert (accuracy.base, accuracy.label, accuracy.memory, accuracy.seeds) == ("er", "er+dualmix", 1000, (0, 1))
+    assert accuracy.difference.mean == pytest.approx(12)
+    assert accuracy.difference.half == pytest.approx(12.706 * 2.828427 / 2**0.5, rel=1e-3)
+    assert accuracy.p == accuracy.holm == pytest.approx(2 * (0.5 - np.arctan(6) / np.pi))
+    assert forgetting.score == "forgetting" and forgetting.difference.mean == pytest.approx(0)
+
+
+def words_of(command: str) -> list[str]:
+    return shlex.split(command.removeprefix("dualmix "))
+
+
+def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
+    """Every command of a table names runs of the paper's grid, and that of a group gives the group's key back."""
+    everything(tmp_path)
+    made(tmp_path, "er", 7, {"method.memory": 2000, "stream.class_order": "fixed", "order_seed": 3})
+    made(tmp_path, "er", 9, {"model.mean": [0.5, 0.5, 0.5], "model.std": [0.2, 0.2, 0.2]})
+    found = read(tmp_path)
+    for cell in tables(found)[0].cells():
+        words_ = words_of(cell.command)
+        if words_[0] == "sweep":
+            flags = dict(zip(words_[2::2], words_[3::2], strict=True))
+            memory = [int(flags["--memory"])] if "--memory" in flags else []
+            assert len(jobs(words_[1], methods=[flags["--methods"]], data=[flags["--data"]], memory=memory)) == 10
+    for group in found.groups:
+        command = commands.again(group)
+        if command.startswith("for"):
+            listed, command = command.removeprefix("for seed in ").split("; do ")
+            assert [int(seed) for seed in listed.split()] == sorted(group.seeds)
+            command = command.removesuffix("; done").replace("$seed", str(group.runs[0].seed))
+        rest, overrides, faults, _ = _split(words_of(command))
+        assert not faults and rest[0] == "run"
+        assert compose(rest[1], overrides).config.key(group.content.fingerprint) == group.runs[0].key
+
+
+def test_seeds_with_gaps_are_listed(tmp_path: Path) -> None:
+    made(tmp_path, "er", 4)
+    made(tmp_path, "er", 2)
+    assert find(read(tmp_path), 1, "er").command == (
+        "for seed in 2 4; do dualmix run er --data.name cifar100 --method.memory 1000 --seed $seed; done"
+    )
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Collection:
+    accurate(tmp_path, "er", [10, 12], notes=["official content in another order"])
+    accurate(tmp_path, "er+dualmix", [30, 31])
+    made(tmp_path, "er", 5, {"stream.first": 2})
+    (made(tmp_path, "er", 6) / "plan.json").write_text("|")
+    return collect(Store(tmp_path))
+
+
+def test_markdown(small: Collection) -> None:
+    said = words.markdown(small)
+    row = next(line for line in said.splitlines() if line.startswith("| `er+dualmix` |"))
+    assert row.split("|")[2].strip() == "**30.5 ± 6.4** (n 2) ▲<br>17.5 ± 1.0"
+    assert said.count("| --- |") >= 5
+    for line in said.splitlines():
+        if line.startswith("| `finetune`"):
+            assert line.count("|") == 11
+    assert "official content in another order" in said
+    assert "stream.first 2" in said and "plan.json cannot be read" in said
+    assert "`dualmix sweep table1 --methods er --data cifar100 --memory 1000 --seeds 2`" in said
+    assert "| `er+dualmix` - `er` | CIFAR-100 | 1,000 | average accuracy | 19.5 ± 6.4 | 2 |" in said
+
+
+def test_latex(small: Collection) -> None:
+    said = words.latex(small)
+    assert said.count(r"\begin{tabular}") == said.count(r"\end{tabular}") == 3
+    assert r"\textbf{30.5 $\pm$ 6.4}$^{\uparrow}$" in said
+    assert r"\multicolumn{3}{c}{3.4 $\pm$ 0.4}" in said
+    rows = [line for line in said.splitlines() if line.startswith("er & ")]
+    assert [row.count("&") for row in rows] == [9, 9, 6]
+
+
+def test_csv(small: Collection) -> None:
+    rows = list(csv.DictReader(io.StringIO(words.as_csv(small))))
+    assert len(rows) == 105 + 63 + 30
+    (row,) = [
+        r for r in rows if (r["table"], r["method"], r["memory"], r["data"]) == ("table1", "er", "1000", "cifar100")
+    ]
+    assert (float(row["mean"]), int(row["n"]), row["seeds"]) == (pytest.approx(11), 2, "0 1")
+    assert (row["paper"], row["paper_half"], row["best"]) == ("8.4", "0.5", "0")
+    assert row["notes"] == "official content in another order"
+
+
+def test_tables_are_the_same_whatever_else_is_in_the_store(tmp_path: Path) -> None:
+    accurate(tmp_path, "er", [10, 12])
+
+    def shown(found: Collection) -> list[str]:
+        return [text(cell.ours) for table in tables(found) for cell in table.cells()]
+
+    before = shown(read(tmp_path))
+    made(tmp_path, "er", 2, {"stream.first": 2})
+    made(tmp_path, "er", 2, {"method.lr": 1.0})
+    assert isinstance(tables(read(tmp_path))[0], Table) and shown(read(tmp_path)) == before

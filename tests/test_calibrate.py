@@ -1,0 +1,116 @@
+"""Calibration: readings, shared rows and distances from Table 3 by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from dualmix import calibrate
+from dualmix.calibrate import BASE, READINGS, TERMS, Measured, cells, deviation, find, measured, table
+from dualmix.config import compose
+from dualmix.errors import ConfigError
+from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
+from dualmix.run import run
+from dualmix.store import Store
+
+
+def test_every_reading_is_a_configuration_and_differs_from_the_base() -> None:
+    keys = set()
+    for reading in READINGS:
+        assert reading.rows or reading.name == "base"
+        for row, values in reading.rows.items():
+            changed = compose(row, {f"method.{path}": given for path, given in {**BASE[row], **values}.items()})
+            plain = compose(row, {f"method.{path}": given for path, given in BASE[row].items()})
+            assert changed.config != plain.config, (reading.name, row)
+        keys.add(tuple((row, tuple(sorted(values.items()))) for row, values in sorted(reading.rows.items())))
+    assert len(keys) == len(READINGS)
+
+
+def test_every_open_choice_that_the_specification_names_has_a_reading() -> None:
+    answered = {number for reading in READINGS for number in reading.choice.split(", ")}
+    assert answered >= {"1", "2", "3", "4", "5", "10", "11", "15"}
+
+
+@pytest.mark.parametrize("row", [row for row in TERMS if row != "er"])
+def test_weights_of_the_readings_of_the_loss(row: str) -> None:
+    by_name = {reading.name: reading for reading in READINGS}
+    one = by_name["one-mean"].rows[row]
+    assert set(one) == {f"mix.{term}" for term in TERMS[row]}
+    assert sum(one.values()) == pytest.approx(1)
+    memory = {**BASE[row], **by_name["memory-mean"].rows[row]}
+    assert sum(memory[f"mix.{term}"] for term in ("replay", "view", "enmix")) == pytest.approx(1)
+    assert memory["mix.stream"] == 1
+    rest = {**BASE[row], **by_name["rest-mean"].rows[row]}
+    assert rest["mix.stream"] == 1
+    assert sum(rest[f"mix.{term}"] for term in ("replay", "view", "enmix", "adpmix")) == pytest.approx(1)
+
+
+def test_rows_that_a_reading_leaves_alone_are_run_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    found = cells(find(["raw", "no-view"]), store, seeds=[0, 1], values=calibrate.SHORT)
+    assert [cell.reading for cell in found] == ["base"] * 5 + ["no-view"] * 5 + ["raw"] * 5
+    runs = {run.folder.key for cell in found for run in cell.runs}
+    assert len(runs) == 2 * (5 + 2 + 2)
+    with pytest.raises(ConfigError, match="did you mean raw"):
+        find(["rav"])
+    with pytest.raises(ConfigError, match="did you mean er\\+da"):
+        cells(find([]), store, seeds=[0], rows=["er+ad"], values={})
+
+
+def exactly(row: str, factor: float = 1.0) -> Measured:
+    accuracy, forgetting = ABLATION_ACCURACY[row][0][0], ABLATION_FORGETTING[row][0][0]
+    return Measured({0: accuracy * factor}, {0: forgetting}, {0: accuracy})
+
+
+def test_the_papers_own_numbers_deviate_by_nothing() -> None:
+    found = deviation("x", {row: exactly(row) for row in TERMS})
+    assert (found.points, found.gains, found.anytime) == pytest.approx((0, 0, 0))
+    assert (found.seeds, found.missing) == ((0,), ())
+
+
+def test_distances_by_hand() -> None:
+    """er+da's accuracy of 14.6 is doubled: off by 14.6 points in one of 4 numbers, by a factor 2 in one of 2 gains."""
+    found = deviation("x", {"er": exactly("er"), "er+da": exactly("er+da", 2.0)})
+    assert found.points == pytest.approx(14.6 / 2)
+    assert found.gains == pytest.approx(2 ** (1 / math.sqrt(2)) - 1)
+    assert found.anytime == pytest.approx(0)
+    halved = deviation("x", {"er": exactly("er", 0.5), "er+da": exactly("er+da", 0.5)})
+    assert halved.gains == pytest.approx(0)
+    assert halved.points == pytest.approx(math.sqrt((4.2**2 + 7.3**2) / 4))
+
+
+def test_only_seeds_that_all_rows_have_are_compared() -> None:
+    er, da = exactly("er"), exactly("er+da")
+    er = Measured({**er.accuracy, 1: 99.0}, {**er.forgetting, 1: 1.0}, {**er.anytime, 1: 99.0})
+    found = deviation("x", {"er": er, "er+da": da, "er+enmix": Measured({}, {}, {})})
+    assert (found.seeds, found.missing) == ((0,), ("er+enmix",))
+    assert found.gains == pytest.approx(0)
+
+
+def test_cells_are_read_from_the_store_and_the_nearest_reading_comes_first(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    values = {"model.width": 4, "method.memory": 20, "stream.first": 2, "stream.batch": 20}
+    found = cells(find(["replaced"]), store, seeds=[0], rows=["er+da"], values=values)
+    for cell in found:
+        for entry in cell.runs:
+            run(entry.composed, store)
+    scores = found[1].runs[0].folder.read_json("scores.json")
+    assert measured(found[1]).accuracy == {0: 100 * scores["average_accuracy"]}
+    assert measured(found[1]).forgetting == {0: 100 * scores["forgetting"]}
+    assert measured(found[1]).anytime == {0: 100 * scores["anytime_accuracy"]}
+    rows = table(found)
+    assert {row.reading for row in rows} == {"base", "replaced"}
+    assert rows[0].gains <= rows[1].gains or math.isnan(rows[1].gains)
+
+
+def test_a_gain_over_nothing_is_no_number() -> None:
+    nothing = Measured({0: 0.0}, {0: 0.0}, {0: 0.0})
+    assert math.isnan(deviation("x", {"er": nothing, "er+da": exactly("er+da")}).gains)
+
+
+def test_a_reading_of_which_nothing_is_finished_has_no_distance() -> None:
+    found = deviation("x", {row: Measured({}, {}, {}) for row in TERMS})
+    assert (found.seeds, found.missing) == ((), tuple(TERMS))
+    assert math.isnan(found.points) and math.isnan(found.gains)
