@@ -107,8 +107,9 @@ def test_it_opens_at_once(browser: Any, page: Path) -> None:
     times = []
     for _ in range(3):
         shown(browser, page)
-        times.append(run(browser, "return performance.getEntriesByType('navigation')[0].loadEventEnd"))
-    assert 0 < min(times) < 2000
+        # A page is handed over when its load event fires; the time of its end is written a moment later.
+        times.append(until(lambda: run(browser, "return performance.getEntriesByType('navigation')[0].loadEventEnd")))
+    assert min(times) < 2000
 
 
 def test_colours_follow_the_system(browser: Any, page: Path) -> None:
