@@ -4,6 +4,8 @@ import io
 import pickle
 import struct
 import tarfile
+import timeit
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +101,8 @@ def picture(path: Path, seed=0, size=(8, 8), mode="RGB", **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(random_images(1, size[1], size[0], seed=seed)[0]).convert(mode).save(path, **options)
     return path
+
+
+def quickest(call: Callable[[], object]) -> float:
+    """Return the seconds of the quickest of five calls, since other work may hold up any one of them."""
+    return min(timeit.repeat(call, number=1, repeat=5))
