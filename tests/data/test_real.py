@@ -1,6 +1,5 @@
 """The real images, where they are."""
 
-
 import numpy as np
 import pytest
 
