@@ -17,7 +17,7 @@ import dualmix
 
 ROOT = Path(dualmix.__file__).parent
 LAYERS = (
-    ("errors", "rng", "settings", "files", "types", "augmentations", "extras"),
+    ("errors", "rng", "settings", "files", "types", "augmentations", "extras", "process"),
     ("data", "stream", "model", "memory", "inputs", "sightings", "transforms", "mixing", "heads"),
     ("policies", "losses", "readout"),
     ("learners",),

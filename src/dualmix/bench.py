@@ -24,6 +24,7 @@ from dualmix.errors import ConfigError
 from dualmix.learners.parts import Parts, descend
 from dualmix.mixing import AdpMix, EnMix
 from dualmix.model import Classifier
+from dualmix.process import settle
 from dualmix.recipe import build
 from dualmix.registry import get_method, get_preset, nearest
 from dualmix.rng import generator
@@ -292,7 +293,7 @@ def bench(groups: Sequence[str] = (), *, rounds: int = 15, methods: Sequence[str
         for name in given:
             if name not in known:
                 raise ConfigError(f"The benchmark has no {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
-    torch.set_num_threads(1)
+    settle(1)
     gc.disable()
     try:
         found: list[Row] = []
@@ -325,7 +326,7 @@ class Stage:
 
 def scale(images: int, classes: int, *, side: int = 8, stages: int = 20) -> list[Stage]:
     """Stream synthetic images of ever new classes through experience replay; return how its cost develops."""
-    torch.set_num_threads(1)
+    settle(1)
     shape = (3, side, side)
     made = build(get_method("er").model_validate({"memory": 5000}), shape, seed=0)
     rng = generator(0, "scale")

@@ -22,6 +22,7 @@ from dualmix.data import Images, load
 from dualmix.errors import DualmixError
 from dualmix.events import Began, Ended, Event, Scored, Stepped
 from dualmix.probes import measure
+from dualmix.process import settle
 from dualmix.recipe import build
 from dualmix.store import Folder, Store
 from dualmix.stream import Plan, plan
@@ -82,7 +83,7 @@ def _filed(folder: Folder) -> Result:
 def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
     """Plan the stream and make the learner: what cannot be run fails here, before anything is written."""
     config = composed.config
-    torch.set_num_threads(config.threads)
+    settle(config.threads)
     order_seed, run_seed = config.seeds()
     order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
     classes = order.classes if config.model.head == "fixed" else None
