@@ -8,33 +8,34 @@ import sys
 
 import pytest
 
-STEPS = """
-import resource, sys, torch
-from dualmix.bench import floor
+SCRIPT = """
+import ctypes, sys, torch
 from dualmix.process import settle
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena a b c mapped d e f g top".split()]
+library = ctypes.CDLL(None)
+library.mallinfo2.restype = Heap
 if sys.argv[1] == "settled":
     settle(3)
-threads = torch.get_num_threads()
-torch.set_num_threads(1)
-step = floor()
-for _ in range(5):
-    step()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(5):
-    step()
-print(threads, (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 5)
+before = library.mallinfo2()
+block = torch.zeros(20, 2**20, dtype=torch.uint8)
+held = library.mallinfo2()
+del block
+after = library.mallinfo2()
+print(torch.get_num_threads(), held.mapped - before.mapped, after.arena - before.arena)
 """
 
 
-def faults(how: str) -> tuple[int, float]:
-    said = subprocess.run([sys.executable, "-c", STEPS, how], capture_output=True, text=True, check=True).stdout
-    threads, number = said.split()
-    return int(threads), float(number)
+def heap(how: str) -> tuple[int, int, int]:
+    said = subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True).stdout
+    threads, mapped, kept = said.split()
+    return int(threads), int(mapped), int(kept)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="NOT GLIBC: nothing to keep its memory from")
-def test_a_settled_process_keeps_the_memory_of_a_step() -> None:
-    threads, settled = faults("settled")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="NOT GLIBC: no heap to look into")
+def test_a_settled_process_keeps_what_was_freed() -> None:
+    _, mapped, kept = heap("not")
+    assert mapped >= 20 * 2**20 and kept < 2**20
+    threads, mapped, kept = heap("settled")
     assert threads == 3
-    assert settled < 200
-    assert faults("not")[1] > 5 * settled + 500
+    assert mapped == 0 and kept >= 20 * 2**20
