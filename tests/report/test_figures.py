@@ -14,7 +14,7 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 from altair.utils.schemapi import debug_mode
 
 from dualmix.paper import jobs
-from dualmix.report.figures import COLOURS, DASHES, SHAPES, Figure, _style, figures
+from dualmix.report.figures import COLOURS, DASHES, SHAPES, Figure, _about, _style, figures
 from dualmix.report.page import verdicts
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import ROWS, Collection, collect
@@ -194,3 +194,16 @@ def test_readings_are_recognised(full: Collection) -> None:
     ]
     assert replaced.rows["er+da"].accuracy == group.values("average_accuracy")
     assert replaced.seeds == (0,)
+
+
+def _row(mean: float, half: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def test_an_immense_interval_does_not_set_the_axis() -> None:
+    assert _about([_row(10, 1), _row(20, 90)]) == (7, 23)
+    assert _about([_row(2, 0), _row(22, 90)]) == (0, 28)
+    assert _about([_row(10, 1), _row(20, 0)]) == (9, 20)
+    assert _about([_row(10, 1), _row(20, 0)], zero=True) == (0, 20)
+    low, high = _about([_row(5, 0)])
+    assert low < high

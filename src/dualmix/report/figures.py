@@ -136,7 +136,7 @@ def _lines(
     field
         What tells lines apart.
     domain
-        The range of the vertical axis, beyond which bands are cut; none: all that is there.
+        The range of the vertical axis, beyond which bands are cut; none: about the lines.
     alone
         A click on the legend shows a line alone.
     """
@@ -144,7 +144,7 @@ def _lines(
     legend = alt.Legend(title=None, symbolSize=90, symbolStrokeWidth=2, labelLimit=260, columns=5, orient="top")
     axis = alt.Axis(tickMinStep=1, format="d")
     x = alt.X("task:Q", title="task", axis=axis, scale=alt.Scale(domain=[1, max(tasks, 2)]))
-    up = alt.Scale(zero=False) if domain is None else alt.Scale(domain=list(domain))
+    up = alt.Scale(domain=list(domain or _about(rows)))
     colour = alt.Color(f"{field}:N", scale=scale["color"], sort=names, legend=legend)
     tip = [
         alt.Tooltip(f"{field}:N"),
@@ -178,6 +178,18 @@ def _spread(one: metrics.Interval, digits: int = 2) -> Record:
     return {**{name: round(v, 5) for name, v in numbers.items()}, "text": words, "n": one.n}
 
 
+def _about(rows: Sequence[Record], *, zero: bool = False) -> tuple[float, float]:
+    """Return the range of an axis on which means can be told apart: intervals may be cut, two seeds' are immense."""
+    means = [row["mean"] for row in rows]
+    bottom, top = min(means), max(means)
+    room = 0.3 * (top - bottom) or max(abs(top), 1) * 0.1
+    low = max(min(row["low"] for row in rows), bottom - room)
+    high = min(max(row["high"] for row in rows), top + room)
+    if zero or (bottom >= 0 and low < 0):
+        low = 0
+    return low, high if high > low else low + room
+
+
 def _over_tasks(found: Collection, name: str, title: str, score: str, y: str) -> Figure:
     views = []
     for content, memory, groups in _places(found.plain):
@@ -185,13 +197,16 @@ def _over_tasks(found: Collection, name: str, title: str, score: str, y: str) ->
         if rows:
             tasks = max(g.tasks for g in groups)
             views.append(View(place(content, memory), _spec(_lines(rows, y, tasks=tasks))))
-    caption = "Mean over seeds after each task; the band is the 95 % interval (none for a single seed). "
+    caption = (
+        "Mean over seeds after each task; the band is the 95 % interval (none for a single seed), cut where it would "
+        "hide the lines. "
+    )
     return Figure(
         name, title, f"{caption}Click a method in the legend to see it alone.", sweep("table1", []), tuple(views)
     )
 
 
-def _bars(rows: list[Record], y: str, order: list[str], *, zero: bool) -> Any:
+def _bars(rows: list[Record], y: str, order: list[str]) -> Any:
     """Return a value a name with its interval, the number written beside it."""
     base = _chart(rows)
     x = alt.X("name:N", sort=order, title=None, axis=alt.Axis(labelAngle=-30))
@@ -200,8 +215,10 @@ def _bars(rows: list[Record], y: str, order: list[str], *, zero: bool) -> Any:
         alt.Tooltip("text:N", title=y),
         alt.Tooltip("n:Q", title="runs"),
     ]
-    scale = alt.Scale(zero=zero)
-    rule = base.mark_rule(strokeWidth=2, color=GREY).encode(x, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"))
+    scale = alt.Scale(domain=list(_about(rows)))
+    rule = base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(
+        x, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q")
+    )
     dot = base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, alt.Y("mean:Q", scale=scale), tooltip=tip)
     label = base.mark_text(dx=8, align="left", fontSize=11).encode(
         x, alt.Y("mean:Q"), text=alt.Text("mean:Q", format=".1f")
@@ -228,9 +245,7 @@ def _figure2(found: Collection) -> Figure:
         charts = []
         for score, y in (("average_accuracy", "average accuracy, %"), ("forgetting", "average forgetting, %")):
             rows = [{"name": n, **_spread(i)} for n, g in named.items() if (i := g.interval(score))]
-            charts.append(
-                _bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order)), zero=False)
-            )
+            charts.append(_bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order))))
         views.append(View(place(content, memory), _spec(alt.hconcat(*charts))))
     caption = (
         "ER, and ER with a view of the rehearsed batch under each augmentation; the line is the 95 % interval. "
@@ -283,7 +298,7 @@ def _figure5(found: Collection) -> Figure:
             scale=alt.Scale(zero=False, nice=True, padding=30),
             axis=alt.Axis(format=".1e", tickCount=5),
         )
-        y = alt.Y("mean:Q", title="average accuracy, %", scale=alt.Scale(zero=False, padding=15))
+        y = alt.Y("mean:Q", title="average accuracy, %", scale=alt.Scale(domain=list(_about(rows))))
         tip = [
             alt.Tooltip("name:N", title="augmentation"),
             alt.Tooltip("m_text:N", title="m-bar"),
@@ -291,7 +306,7 @@ def _figure5(found: Collection) -> Figure:
             alt.Tooltip("n:Q", title="runs"),
         ]
         chart = alt.layer(
-            base.mark_rule(color=GREY).encode(x, alt.Y("low:Q"), alt.Y2("high:Q")),
+            base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q"), alt.Y2("high:Q")),
             base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
             base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
         ).properties(width=WIDTH, height=HEIGHT)
@@ -332,16 +347,17 @@ def _figure7(found: Collection) -> Figure:
         if not rows:
             continue
         names, _ = _style(row["method"] for row in rows)
-        base = _chart(rows)
+        across = alt.Scale(domain=list(_about(rows, zero=True)))
+        base = _chart([{**row, "end": min(row["high"], across.domain[1])} for row in rows])
         y = alt.Y("method:N", sort=names, title=None)
         tip = [alt.Tooltip("method:N"), alt.Tooltip("text:N", title="minutes"), alt.Tooltip("n:Q", title="runs")]
         chart = alt.layer(
             base.mark_bar(color=COLOURS[0], opacity=0.75, height={"band": 0.6}).encode(
-                alt.X("mean:Q", title="training time, minutes"), y, tooltip=tip
+                alt.X("mean:Q", title="training time, minutes", scale=across), y, tooltip=tip
             ),
-            base.mark_rule(strokeWidth=2, color=GREY).encode(alt.X("low:Q"), alt.X2("high:Q"), y),
+            base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(alt.X("low:Q"), alt.X2("high:Q"), y),
             base.mark_text(align="left", dx=6, fontSize=11).encode(
-                alt.X("high:Q"), y, text=alt.Text("mean:Q", format=".1f")
+                alt.X("end:Q"), y, text=alt.Text("mean:Q", format=".1f")
             ),
         ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
         views.append(View(place(content, memory), _spec(chart)))
