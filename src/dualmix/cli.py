@@ -128,8 +128,6 @@ def _parser() -> argparse.ArgumentParser:
     methods.add_argument("--plugin", action="append", type=Path, metavar="FILE", help="a file that registers a method")
     show = add("show", _show, "Show a run's scores and learning curve.", parents=[store, plain])
     show.add_argument("run", metavar="RUN", help="a run's folder, its name or a part of it")
-    demo = add("demo", _demo, "Compare methods over seeds on the embedded digits.", parents=[store])
-    demo.add_argument("--seeds", type=int, default=4, metavar="N", help="seeds a method (default: 4)")
     many.add_commands(add, store, plain)
     bench = add(
         "bench",
@@ -241,7 +239,7 @@ HELP = ("--help", "-h")
 
 def _split(words: list[str]) -> tuple[list[str], dict[str, str], list[str], bool]:
     """Part a command's own words from settings such as ``--method.memory 100``; notice a wish for settings' help."""
-    if words[0] not in ("run", "explain", "data", "sweep", "calibrate", "tune"):
+    if words[0] not in ("run", "explain", "data", "demo", "sweep", "calibrate", "tune"):
         return words, {}, [], False
     rest: list[str] = []
     settings: dict[str, str] = {}
@@ -373,15 +371,6 @@ def _show(given: argparse.Namespace) -> int:
         print(json.dumps(curve_rows(folder), indent=1))
     else:
         make_console().print(curve(folder))
-    return 0
-
-
-def _demo(given: argparse.Namespace) -> int:
-    from dualmix.demo import demo
-
-    if given.seeds < 1:
-        raise DualmixError("--seeds must be 1 or more.")
-    make_console().print(demo(given.store, given.seeds, make_console(stderr=True)))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The commands for many runs: sweep, status, calibrate, proposition, tune."""
+"""The commands for many runs: demo, sweep, status, calibrate, proposition, tune."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     many.add_argument("--cpus", type=float, metavar="N", help="Ray: cores set aside for a run (default: 1)")
     many.add_argument("--gpus", type=float, metavar="N", help="Ray: GPUs for a run, e.g. 0.25 (default: 0)")
     flags = "Settings are flags too and hold for all runs, e.g. --data.root DIR --stream.first 4."
+    add(
+        "demo",
+        _demo,
+        "Compare methods over seeds (4 unless told) on the embedded digits.",
+        parents=[many, store, plain],
+        epilog=flags,
+    )
     sweep = add(
         "sweep",
         _sweep,
@@ -105,6 +112,19 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
     return overrides
 
 
+def _demo(given: argparse.Namespace) -> int:
+    from dualmix.demo import jobs, table
+    from dualmix.store import Store
+    from dualmix.sweep import entries
+
+    store = Store(given.store)
+    runs = entries(jobs(given.seeds or 4, given.overrides), store)
+    code = _plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
+    if all(run.state == "done" for run in runs) and not given.json:
+        make_console().print(table(runs))
+    return code
+
+
 def _sweep(given: argparse.Namespace) -> int:
     from dualmix.paper import GRIDS, SEEDS, jobs
     from dualmix.store import Store
@@ -127,8 +147,11 @@ def _sweep(given: argparse.Namespace) -> int:
             values=given.overrides,
         )
     runs = entries(wanted, store)
-    if given.dry_run:
-        return _plan(given, runs, store)
+    return _plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
+
+
+def _swept(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
+    """Train what is not done, say what became of each run, and return the exit code."""
     code = _train(given, runs, store)
     if given.json:
         print(json.dumps(_states(runs), indent=1))
