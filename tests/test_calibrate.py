@@ -39,6 +39,9 @@ def test_weights_of_the_readings_of_the_loss(row: str) -> None:
     one = by_name["one-mean"].rows[row]
     assert set(one) == {f"mix.{term}" for term in TERMS[row]}
     assert sum(one.values()) == pytest.approx(1)
+    split = by_name["split"].rows[row]
+    assert set(split) == set(one) and len(set(split.values())) == 1
+    assert sum(split.values()) == pytest.approx(sum(BASE["er"][f"mix.{term}"] for term in TERMS["er"]))
     memory = {**BASE[row], **by_name["memory-mean"].rows[row]}
     assert sum(memory[f"mix.{term}"] for term in ("replay", "view", "enmix")) == pytest.approx(1)
     assert memory["mix.stream"] == 1

@@ -79,6 +79,12 @@ READINGS = (
         {row: _weights(row, dict.fromkeys(TERMS[row], 1 / len(TERMS[row]))) for row in MIXED},
     ),
     Reading(
+        "split",
+        "1",
+        "the terms share the weight of ER's two equally, so that the learning rate keeps its meaning",
+        {row: _weights(row, dict.fromkeys(TERMS[row], 2 / len(TERMS[row]))) for row in MIXED},
+    ),
+    Reading(
         "memory-mean",
         "1",
         "the memory's terms are averaged: together they weigh as much as the new batch",
