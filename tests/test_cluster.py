@@ -182,7 +182,7 @@ def test_a_result_that_is_late_to_be_seen_is_waited_for(monkeypatch: pytest.Monk
 
     now = [100.0]
     monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    folder = SimpleNamespace(path=tmp_path / "er-1", done=False)
+    folder = SimpleNamespace(path=tmp_path / "er-1", done=False, refresh=lambda after: None)
     late = cluster.RayTask(Answers((0, "")), None, folder)
     assert not late.ended()
     now[0] += cluster.VISIBLE - 1

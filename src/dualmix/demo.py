@@ -31,7 +31,7 @@ ROWS = {
 """What is compared: presets and the flags each is run with. Digits are not mirrored: that changes what they are."""
 
 
-def demo(store: Path, seeds: int, console: Console) -> RenderableType:
+def demo(store: Path | str, seeds: int, console: Console) -> RenderableType:
     """Train every row over seeds, as many at a time as there are cores, and return the table."""
     scores: dict[str, list[dict[str, Any]]] = {name: [] for name in ROWS}
     bar = Progress(
@@ -63,7 +63,7 @@ def demo(store: Path, seeds: int, console: Console) -> RenderableType:
     return comparison("Handwritten digits, 5 tasks of 2 classes, each image seen once, memory of 200", rows)
 
 
-def _train(name: str, seed: int, store: Path) -> dict[str, Any]:
+def _train(name: str, seed: int, store: Path | str) -> dict[str, Any]:
     words = [
         sys.executable,
         "-m",
