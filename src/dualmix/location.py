@@ -57,19 +57,22 @@ class Location:
         return self.protocol != "memory"
 
     def _opened(self, url: str) -> tuple[Any, str]:
-        from fsspec import available_protocols
         from fsspec.core import url_to_fs
+        from fsspec.registry import known_implementations, registry
 
-        if self.protocol not in available_protocols():
+        if self.protocol not in registry and self.protocol not in known_implementations:
             from dualmix.registry import nearest
 
-            meant = nearest(self.protocol, available_protocols())
+            meant = nearest(self.protocol, known_implementations)
             raise ConfigError(f"{self}: fsspec knows no protocol {self.protocol!r}{meant or '.'}")
         try:
             fs, path = url_to_fs(url)
         except ImportError as fault:
-            package = getattr(fault.__cause__ or fault, "name", None) or self.protocol
-            raise ConfigError(f"{self} needs the package {package}: pip install {package} ({fault}).") from fault
+            driver = known_implementations[self.protocol]["class"].partition(".")[0]
+            package = getattr(fault.__cause__, "name", None) if driver == "fsspec" else driver
+            raise ConfigError(
+                f"{self} needs the package {package}: pip install {package} ({fault.__cause__ or fault})."
+            ) from fault
         except Exception as fault:
             raise StoreError(f"{self} cannot be opened ({_reason(fault)}): see that the address is right.") from fault
         return fs, path.rstrip("/")
