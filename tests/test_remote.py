@@ -667,6 +667,13 @@ def test_credentials_are_not_shown(machine: Callable[[], Path]) -> None:
     assert "secret" in store.address, "but another process needs them"
 
 
+def test_a_cache_that_cannot_be_written_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DUALMIX_CACHE", str(tmp_path / "file"))
+    with pytest.raises(StoreError, match=r"copies of trying://runs, cannot be written .* set DUALMIX_CACHE"):
+        open_store(URL)
+
+
 def test_an_address_is_opened_by_its_own_function(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="open_store"):
         Store("s3://bucket/runs")

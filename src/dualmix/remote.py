@@ -61,6 +61,13 @@ class RemoteStore(Store):
     def __init__(self, url: str, run: Path | None = None) -> None:
         self.location = Location(url)
         super().__init__(_cache(self.location), run)
+        try:
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise StoreError(
+                f"{self.root.parent}, for copies of {self}, cannot be written ({fault.strerror}): set DUALMIX_CACHE to "
+                "a folder that can."
+            ) from fault
         self._looked: dict[str, float] = {}
         self._names: set[str] | None = None
 
