@@ -309,6 +309,7 @@ def _run(given: argparse.Namespace) -> int:
     except Stopped as stopped:
         print(f"dualmix: {stopped}.", file=sys.stderr)
         return 130
+    result.folder.publish()
     return _report(result.folder, result.scores, result.times, given.json)
 
 

@@ -48,7 +48,7 @@ class Lease:
             raise BusyError(
                 f"Process {other.get('pid')} on {other.get('host')} is working on "
                 f"{self.location}/{self.name.rpartition('/')[0]} (since {other.get('since', '?')}): it was left alone; "
-                "wait for it or stop it."
+                f"wait for it or stop it; if its machine was lost, it is free {VALID:.0f} seconds after that."
             )
         self.location.write(self.name, json.dumps({**self.note, "at": time.time()}).encode())
 

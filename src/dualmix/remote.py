@@ -114,7 +114,7 @@ class RemoteStore(Store):
     def follow(
         self, listings: Mapping[str, Mapping[str, Found]], wanted: Callable[[str], bool] = READ.__contains__
     ) -> None:
-        """Make the copies of runs what their folders are, as far as wanted; a run that works here is ahead and left."""
+        """Make the copies of runs what their folders are, as far as wanted; a copy that is ahead is left as it is."""
         left = iter(listings.items())
         while some := dict(islice(left, TOGETHER)):
             copies = {name: Copy(self.root, name) for name in some}
@@ -128,7 +128,7 @@ class RemoteStore(Store):
                 if not changed[name] and seen[name].keys() <= some[name].keys():
                     continue
                 with copy.lock():
-                    if copy.record() == seen[name] and not Folder(copy.path, "").busy:
+                    if copy.record() == seen[name] and not Folder(copy.path, "").busy and not copy.ahead(some[name]):
                         copy.take({file: contents.get(f"{name}/{file}") for file in changed[name]}, some[name])
 
     def fetch(self, name: str) -> None:
@@ -227,13 +227,11 @@ class RemoteFolder(Folder):
 
     def _reconcile(self) -> None:
         """Go on from what is furthest: what was not uploaded yet, else what is at the address."""
-        name, local, record = self.path.name, self.copy.files(), self.copy.record()
+        name, record = self.path.name, self.copy.record()
         listing = self.store.location.listing(name)
         if SCORES in listing and not _whole(SCORES, self._there(SCORES)):
             del listing[SCORES]
-        mine = _reach(file for file in local if not self.copy.same(file, record))
-        theirs = _reach(listing)
-        if mine >= theirs and mine > NOTHING:
+        if self.copy.ahead(listing):
             self._upload()
             return
         changed = [
@@ -245,10 +243,8 @@ class RemoteFolder(Folder):
         ]
         contents = self.store.location.read([f"{name}/{file}" for file in changed])
         self.copy.take({file: contents.get(f"{name}/{file}") for file in changed}, listing)
-        record = self.copy.record()
-        for file in local:
-            if not self.copy.same(file, record):
-                (self.path / file).unlink(missing_ok=True)
+        for file in self.copy.changed():
+            (self.path / file).unlink(missing_ok=True)
 
     def _there(self, file: str) -> bytes | None:
         path = f"{self.path.name}/{file}"
@@ -261,13 +257,11 @@ class RemoteFolder(Folder):
         """
         self.lease.hold()
         name, local, record = self.path.name, self.copy.files(), self.copy.record()
-        changed = [file for file in local if not self.copy.same(file, record)]
-        changed.sort(key=lambda file: file == "facts.json")
-        for group in ([file for file in changed if file != SCORES], [file for file in changed if file == SCORES]):
+        changed = self.copy.changed()
+        first = sorted((file for file in changed if file != SCORES), key=lambda file: file == "facts.json")
+        for group in (first, [SCORES] if SCORES in changed else []):
             if group:
-                for file in group:
-                    self.store.location.write(f"{name}/{file}", (self.path / file).read_bytes())
-                self._confirm(group, local, record)
+                self._send({file: changed[file] for file in group}, record)
         void = {file for file in record if file.startswith("snapshot-") and file not in local}
         if SCORES in changed:
             void |= {f for f in self.store.location.listing(name) if f.startswith("snapshot-") and f not in local}
@@ -277,14 +271,19 @@ class RemoteFolder(Folder):
         if void:
             self.copy.write(record)
 
-    def _confirm(self, files: Iterable[str], local: Mapping[str, list[int]], record: dict[str, Any]) -> None:
-        """See that files have arrived whole, and write that down."""
-        listing = self.store.location.listing(self.path.name)
+    def _send(self, files: Mapping[str, list[int]], record: dict[str, Any]) -> None:
+        """Upload files as they are described here, see that they have arrived whole, and write that down."""
+        sent: dict[str, int] = {}
         for file in files:
+            content = (self.path / file).read_bytes()
+            self.store.location.write(f"{self.path.name}/{file}", content)
+            sent[file] = len(content)
+        listing = self.store.location.listing(self.path.name)
+        for file, described in files.items():
             found = listing.get(file)
-            if found is None or found.size not in (None, local[file][0]):
+            if found is None or found.size not in (None, sent[file]):
                 raise StoreError(f"{self}/{file} did not arrive whole: the same command goes on from what is here.")
-            record[file] = {"here": local[file], "there": found.mark}
+            record[file] = {"here": described, "there": found.mark}
         self.copy.write(record)
 
     def clear(self) -> None:
@@ -328,9 +327,14 @@ class RemoteFolder(Folder):
         super().log(**entry)
         if not self.held:
             with self.copy.lock():
-                local, record = self.copy.files(), self.copy.record()
-                self.store.location.write(f"{self.path.name}/log.jsonl", (self.path / "log.jsonl").read_bytes())
-                self._confirm(["log.jsonl"], local, record)
+                self._send({"log.jsonl": self.copy.files()["log.jsonl"]}, self.copy.record())
+
+    def publish(self) -> None:
+        """Upload what trackers have added in folders of their own."""
+        with self.copy.lock():
+            added = {file: described for file, described in self.copy.changed().items() if "/" in file}
+            if added:
+                self._send(added, self.copy.record())
 
 
 class Copy:
@@ -370,6 +374,19 @@ class Copy:
             for name, path in names.items()
             if name not in ("lock", LEASE) and plain(*name.split("/"))
         }
+
+    def changed(self) -> dict[str, list[int]]:
+        """Return the files that are not, as far as is known, the same there."""
+        record = self.record()
+        return {file: described for file, described in self.files().items() if not self.same(file, record)}
+
+    def ahead(self, listing: Mapping[str, Found]) -> bool:
+        """Whether what is only here takes the run at least as far as what is there.
+
+        What is there may be half of an upload that failed. But once the scores are there, all the rest is, whole.
+        """
+        mine = _reach(self.changed())
+        return mine > NOTHING and mine >= _reach(listing) and SCORES not in listing
 
     def same(self, file: str, record: Mapping[str, Any]) -> bool:
         """Whether a file here is the one that was there when last seen."""

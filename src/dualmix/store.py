@@ -133,6 +133,9 @@ class Folder:
     def refresh(self, after: float = 0.0) -> None:
         """Learn what changed where the store is, as `Store.refresh` does."""
 
+    def publish(self) -> None:
+        """Put what trackers have added to the run where the store is."""
+
     @classmethod
     def open(cls, path: Path) -> Folder:
         """Open a run that exists."""
