@@ -260,10 +260,10 @@ def test_a_result_that_could_not_be_uploaded_is_uploaded_later_without_training(
         Trying.breaks(ConnectionError("gone"))
         end(*given, **named)
 
-    monkeypatch.setattr(RemoteFolder, "finish", cut)
-    with pytest.raises(StoreError, match="kept on this machine"):
-        run(SMALL, store)
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(RemoteFolder, "finish", cut)
+        with pytest.raises(StoreError, match="kept on this machine"):
+            run(SMALL, store)
     Trying.mend()
     folder = store.folder(SMALL, _fingerprint())
     assert (folder.path / "scores.json").is_file() and not folder.done, "done here is not done there"
@@ -355,6 +355,32 @@ def test_half_a_score_is_none(machine: Callable[[], Path], alone: dict[str, byte
     assert [one.state for one in standings(open_store(URL), now=0.0)] == ["stopped"]
     run(SMALL, open_store(URL))
     assert results(URL) == alone and begun(URL) == [0, 2]
+
+
+def test_an_upload_that_lost_bytes_in_silence_is_noticed(
+    machine: Callable[[], Path], alone: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Trying.pipe_file
+
+    def lossy(self: Trying, path: str, value: bytes, **more: Any) -> None:
+        write(self, path, value[:-1] if path.endswith("learner.safetensors") else value, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trying, "pipe_file", lossy)
+        with pytest.raises(StoreError, match=r"learner.safetensors did not arrive whole"):
+            run(SMALL, open_store(URL))
+    assert "scores.json" not in there(URL)
+    run(SMALL, open_store(URL))
+    assert results(URL) == alone
+
+
+def test_a_finished_run_has_no_snapshot_whoever_wrote_it(machine: Callable[[], Path]) -> None:
+    def stray(event: object) -> None:
+        if isinstance(event, Began):
+            Trying().pipe_file(f"{Location(URL).base}/{event.path.name}/snapshot-000000001.safetensors", b"another's")
+
+    run(SMALL, open_store(URL), watch=stray)
+    assert not [name for name in there(URL) if name.startswith("snapshot-")]
 
 
 def note(**changed: Any) -> bytes:
