@@ -1,4 +1,4 @@
-"""Shared by all tests: one torch thread, a private place for decoded data, and the real images where there are any."""
+"""Shared by all tests: one torch thread, a private cache, and the real images where there are any."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
 
     torch.set_num_threads(1)
     os.environ["DUALMIX_DATA"] = str(_common(tmp_path_factory) / "data")
+    os.environ["DUALMIX_CACHE"] = str(_common(tmp_path_factory) / "cache")
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ LAYERS = (
     ("policies", "losses", "readout"),
     ("learners",),
     ("registry", "methods", "config"),
-    ("snapshot", "recipe", "store"),
+    ("snapshot", "recipe", "store", "location", "lease", "remote"),
     ("metrics", "events", "probes", "run", "testing"),
     ("status", "sweep", "executors", "cluster", "paper"),
     ("bench", "calibrate", "proposition", "tune", "report", "progress", "show", "board", "demo", "trackers"),
@@ -233,3 +233,11 @@ def test_help_answers_at_once() -> None:
         seconds.append(time.perf_counter() - began)
     assert "first steps" in answer.stdout
     assert min(seconds) < 0.5
+
+
+def test_only_an_address_needs_fsspec(tmp_path: Path) -> None:
+    script = (
+        "import sys; from dualmix.cli import _parser; from dualmix.remote import open_store; _parser().format_help(); "
+        f"open_store({str(tmp_path)!r}).paths(); print('fsspec' in sys.modules)"
+    )
+    assert python("-c", script).stdout.strip() == "False"

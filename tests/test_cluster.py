@@ -15,6 +15,7 @@ import pytest
 from dualmix.config import compose
 from dualmix.errors import ConfigError, DualmixError
 from dualmix.executors import Local, command
+from dualmix.remote import open_store
 from dualmix.run import run
 from dualmix.store import Store
 from dualmix.sweep import Entry, Job, entries, grid, sweep
@@ -111,6 +112,38 @@ def test_a_lost_node_repeats_only_its_runs_and_a_stopped_sweep_goes_on_to_the_sa
     assert results(again[0].folder.path) == results(alone.folder.path)
 
 
+def test_nodes_that_share_an_address_only_fill_it_with_the_same_bytes(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes have another cache than the sweep, so that all it learns comes from the address."""
+    from dualmix.cluster import Ray
+
+    monkeypatch.setenv("DUALMIX_CACHE", str(tmp_path / "cache"))
+    store = open_store(f"file://{tmp_path}/swept")
+    executor = Ray(store, address=cluster.address, workers=1)
+    killed: list[int] = []
+
+    def kill(runs: Sequence[Entry]) -> None:
+        for snapshot in (tmp_path / "swept").glob("*/snapshot-*"):
+            if not killed:
+                pid = json.loads((snapshot.parent / "holder.json").read_text())["pid"]
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+    try:
+        (entry,) = entries([Job("er", TINY)], store)
+        sweep([entry], executor, watch=kill)
+    finally:
+        executor.close()
+    assert killed, "no run was seen alive: the test is void"
+    assert (entry.state, entry.tries) == ("done", 1) and "signal 9" in entry.fault
+    log = [json.loads(line) for line in (entry.folder.path / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in log if line["event"] != "task"] == ["begin", "failed", "begin", "end"]
+    assert not list((tmp_path / "cache").rglob("*.safetensors")), "a sweep fetches no network"
+    alone = run(entry.composed, Store(tmp_path / "alone"))
+    assert results(tmp_path / "swept" / entry.folder.path.name) == results(alone.folder.path)
+
+
 def test_the_command_line_sweeps_on_a_cluster(
     cluster: Any, dualmix_: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
@@ -182,7 +215,7 @@ def test_a_result_that_is_late_to_be_seen_is_waited_for(monkeypatch: pytest.Monk
 
     now = [100.0]
     monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    folder = SimpleNamespace(path=tmp_path / "er-1", done=False)
+    folder = SimpleNamespace(path=tmp_path / "er-1", done=False, refresh=lambda after: None)
     late = cluster.RayTask(Answers((0, "")), None, folder)
     assert not late.ended()
     now[0] += cluster.VISIBLE - 1

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dualmix.recipe import save as save
     from dualmix.registry import Method as Method
     from dualmix.registry import register as register
+    from dualmix.remote import open_store as open_store
     from dualmix.rng import Rng as Rng
     from dualmix.run import Result as Result
     from dualmix.run import run as train
@@ -69,6 +70,7 @@ _HOMES = {
     "policies.uniform": ("Uniform",),
     "recipe": ("build", "create", "load", "save"),
     "registry": ("Method", "register"),
+    "remote": ("open_store",),
     "rng": ("Rng",),
     "run": ("Result", "train"),
     "settings": ("value",),

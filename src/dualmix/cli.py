@@ -19,6 +19,7 @@ from dualmix.terminal import asked_to_stop, make_console
 
 if TYPE_CHECKING:
     from dualmix.config import Composed
+    from dualmix.store import Folder
 
 STORE = "runs"
 EPILOG = """\
@@ -94,9 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     store = argparse.ArgumentParser(add_help=False)
     store.add_argument(
         "--store",
-        type=_folder,
         default=os.environ.get("DUALMIX_STORE", STORE),
-        help=f"folder of runs (default: DUALMIX_STORE, else {STORE}/)",
+        help=f"folder of runs, or an address such as s3://bucket/runs (default: DUALMIX_STORE, else {STORE}/)",
     )
     plain = argparse.ArgumentParser(add_help=False)
     plain.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -174,12 +174,6 @@ def _add_data(commands: Any) -> None:
         else:
             made.add_argument("name", metavar="NAME", help="a name from `dualmix data list`")
         made.set_defaults(command=command, data=None)
-
-
-def _folder(text: str) -> Path:
-    if "://" in text:
-        raise argparse.ArgumentTypeError(f"{text} is an address; runs are filed in a folder, which machines may share")
-    return Path(text)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -278,11 +272,11 @@ def _misspelt(name: str) -> str | None:
 
 def _run(given: argparse.Namespace) -> int:
     from dualmix.data import load
-    from dualmix.store import Store
+    from dualmix.remote import open_store
 
     composed: Composed = given.composed
     moved = Path(given.preset)
-    store = Store(given.store, moved if (moved / "config.json").is_file() else None)
+    store = open_store(given.store, moved if (moved / "config.json").is_file() else None)
     images = load(composed.config.data)
     folder = store.folder(composed, images.fingerprint)
     console = make_console(stderr=True, quiet=given.quiet or given.json)
@@ -290,8 +284,8 @@ def _run(given: argparse.Namespace) -> int:
         console.print(f"note: {images.name}: {note}")
     if folder.serves(composed) and not given.fresh:
         scores, times = folder.read_json("scores.json"), folder.read_json("times.json")
-        console.print(f"done already (--fresh starts over): {folder.path}", soft_wrap=True)
-        return _report(folder.path, scores, times, given.json)
+        console.print(f"done already (--fresh starts over): {folder}", soft_wrap=True)
+        return _report(folder, scores, times, given.json)
     from dualmix.progress import Display
     from dualmix.run import Stopped, run
     from dualmix.trackers import Tracking, all_of, trackers
@@ -313,16 +307,17 @@ def _run(given: argparse.Namespace) -> int:
     except Stopped as stopped:
         print(f"dualmix: {stopped}.", file=sys.stderr)
         return 130
-    return _report(result.folder.path, result.scores, result.times, given.json)
+    result.folder.publish()
+    return _report(result.folder, result.scores, result.times, given.json)
 
 
-def _report(path: Path, scores: dict[str, Any], times: dict[str, Any], as_json: bool) -> int:
+def _report(folder: Folder, scores: dict[str, Any], times: dict[str, Any], as_json: bool) -> int:
     if as_json:
-        print(json.dumps({"run": str(path), "scores": scores, "times": times}))
+        print(json.dumps({"run": str(folder), "scores": scores, "times": times}))
         return 0
     from dualmix.show import results
 
-    make_console().print(results(path, scores, times))
+    make_console().print(results(str(folder), scores, times))
     return 0
 
 
@@ -356,10 +351,10 @@ def _methods(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace) -> int:
+    from dualmix.remote import open_store
     from dualmix.show import curve, curve_rows
-    from dualmix.store import Store
 
-    store = Store(given.store)
+    store = open_store(given.store)
     folder = store.find(given.run)
     others = [path.name for path in store.matches(given.run) if path != folder.path]
     if others and not Path(given.run).is_dir():

@@ -1,4 +1,4 @@
-"""The executor for a Ray cluster: a task for each run, with the store in a folder that all nodes see."""
+"""The executor for a Ray cluster: a task for each run, with the store in a folder or at an address all nodes see."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dualmix.errors import ConfigError, DualmixError
+from dualmix.errors import ConfigError, DualmixError, StoreError
 from dualmix.executors import Process, command
 from dualmix.extras import extra
 from dualmix.store import Folder, Store
-from dualmix.sweep import POLL, Entry
+from dualmix.sweep import ELSEWHERE, POLL, Entry
 
 RECOUNT = 2.0
 """Seconds after which the nodes are counted anew."""
@@ -111,6 +112,8 @@ class RayTask:
                 return False
             self.answer = self._outcome()
             self.until = time.monotonic() + VISIBLE
+        with suppress(StoreError):
+            self.folder.refresh(after=ELSEWHERE)
         return self.answer[0] != 0 or self.folder.done or time.monotonic() > self.until
 
     def _outcome(self) -> tuple[int, str]:
@@ -121,8 +124,7 @@ class RayTask:
             lines = str(fault).strip().splitlines() or [type(fault).__name__]
             return -1, f"lost: {lines[-1]}"
         if code == 0:
-            where = self.folder.path
-            said = f"ended well, but {where} is not done here: do all nodes see the same store and the same data?"
+            said = f"ended well, but {self.folder} is not done here: do all nodes see the same store and the same data?"
         return code, said
 
     def ask(self) -> None:

@@ -88,7 +88,7 @@ def command(entry: Entry, store: Store, plugins: Sequence[Path]) -> list[str]:
     paths = {f"data.{name}": place.absolute() for name in ("root", "path") if (place := getattr(data, name))}
     values = {**entry.job.values, **{path: str(paths[path]) for path in paths.keys() & entry.job.values.keys()}}
     return [
-        *("run", preset, "--store", str(store.root.absolute())),
+        *("run", preset, "--store", store.address),
         *(word for plugin in plugins for word in ("--plugin", str(plugin.absolute()))),
         *(word for path, given in values.items() for word in (f"--{path}", as_flag(given))),
         *("--quiet", "--json", "--leash"),

@@ -114,10 +114,10 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
 
 def _demo(given: argparse.Namespace) -> int:
     from dualmix.demo import jobs, table
-    from dualmix.store import Store
+    from dualmix.remote import open_store
     from dualmix.sweep import entries
 
-    store = Store(given.store)
+    store = open_store(given.store)
     runs = entries(jobs(given.seeds or 4, given.overrides), store)
     code = _plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
     if all(run.state == "done" for run in runs) and not given.json:
@@ -127,10 +127,10 @@ def _demo(given: argparse.Namespace) -> int:
 
 def _sweep(given: argparse.Namespace) -> int:
     from dualmix.paper import GRIDS, SEEDS, jobs
-    from dualmix.store import Store
+    from dualmix.remote import open_store
     from dualmix.sweep import Job, entries, read_grid
 
-    store = Store(given.store)
+    store = open_store(given.store)
     if given.grid not in GRIDS and Path(given.grid).is_file():
         if given.data or given.memory or given.methods or given.seeds:
             raise DualmixError(
@@ -226,10 +226,10 @@ def _states(runs: Sequence[Entry]) -> list[dict[str, str]]:
 
 def _status(given: argparse.Namespace) -> int:
     from dualmix.board import status_table
+    from dualmix.remote import open_store
     from dualmix.status import standings
-    from dualmix.store import Store
 
-    found = standings(Store(given.store), now=time.time())
+    found = standings(open_store(given.store), now=time.time())
     if given.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
@@ -239,10 +239,10 @@ def _status(given: argparse.Namespace) -> int:
 
 def _proposition(given: argparse.Namespace) -> int:
     from dualmix.proposition import check
+    from dualmix.remote import open_store
     from dualmix.show import proposition
-    from dualmix.store import Store
 
-    verdicts = check(Store(given.store))
+    verdicts = check(open_store(given.store))
     if given.json:
         print(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
     else:
@@ -252,13 +252,13 @@ def _proposition(given: argparse.Namespace) -> int:
 
 def _calibrate(given: argparse.Namespace) -> int:
     from dualmix import calibrate
+    from dualmix.remote import open_store
     from dualmix.show import calibration, reading_table
-    from dualmix.store import Store
 
     if given.readings == ["help"]:
         make_console().print(reading_table(calibrate.READINGS))
         return 0
-    store = Store(given.store)
+    store = open_store(given.store)
     readings = calibrate.find(given.readings or [])
     stream = calibrate.FULL if given.full else calibrate.SHORT
     found = calibrate.cells(
@@ -283,12 +283,14 @@ def _calibrate(given: argparse.Namespace) -> int:
 
 def _tune(given: argparse.Namespace) -> int:
     from dualmix.board import Board
+    from dualmix.remote import open_store
     from dualmix.show import search_table, tuning
-    from dualmix.store import Store
     from dualmix.sweep import sweep
     from dualmix.tune import search, tune
 
-    chosen = search(given.preset, given.overrides, Store(given.store), only=given.only or (), seeds=given.seeds or 1)
+    chosen = search(
+        given.preset, given.overrides, open_store(given.store), only=given.only or (), seeds=given.seeds or 1
+    )
     if given.dry_run:
         make_console().print(search_table(chosen))
         return 0
@@ -305,7 +307,7 @@ def _tune(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(result, indent=1))
     else:
-        make_console().print(tuning(result, chosen.folder))
+        make_console().print(tuning(result, str(chosen.home)))
     if stop() and sum(trial["state"] != "running" for trial in result["trials"]) < given.trials:
         print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
         return 130

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dualmix.config import compose, flatten
 from dualmix.errors import ConfigError, StoreError
 from dualmix.rng import generator
-from dualmix.store import Folder, Store
+from dualmix.store import Store
 
 FEWEST = 3
 """Augmentations that a ranking needs."""
@@ -132,8 +132,9 @@ def check(store: Store) -> list[Verdict]:
     """Put the proposition to the test on every stream of a store that has the runs for it."""
     models: dict[str, list[tuple[str, list[dict[str, Any]]]]] = {}
     trained: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    store.refresh()
     for path in store.paths():
-        folder = Folder.open(path)
+        folder = store.open(path)
         if folder.done:
             saved = folder.read_json("config.json")
             config = saved["config"]
@@ -151,7 +152,7 @@ def check(store: Store) -> list[Verdict]:
                 )
     if not models:
         raise StoreError(
-            f"No run in {store.root} has measured {FEWEST} augmentations on one model: "
+            f"No run in {store} has measured {FEWEST} augmentations on one model: "
             "`dualmix sweep proposition` trains what is needed."
         )
     return [verdict(stream, found, trained.get(stream, {})) for stream, found in sorted(models.items())]

@@ -47,8 +47,8 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
 def _report(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.files import write_bytes
+    from dualmix.remote import open_store
     from dualmix.report.runs import collect
-    from dualmix.store import Store
 
     kind = given.format or (given.out.suffix[1:] if given.out else "html")
     if kind not in ENDINGS:
@@ -56,7 +56,7 @@ def _report(given: argparse.Namespace) -> int:
     if given.figures and kind != "html":
         raise DualmixError("--figures goes with --format html.")
     out = given.out or Path(f"report.{ENDINGS[kind]}")
-    found = collect(Store(given.store))
+    found = collect(open_store(given.store))
     if kind == "html":
         from dualmix.report.page import html
 
@@ -87,11 +87,11 @@ def _report(given: argparse.Namespace) -> int:
 
 
 def _compare(given: argparse.Namespace) -> int:
+    from dualmix.remote import open_store
     from dualmix.report.compare import compare
     from dualmix.show import differing
-    from dualmix.store import Store
 
-    store = Store(given.store)
+    store = open_store(given.store)
     found = compare(store.find(given.first), store.find(given.second))
     if given.json:
         print(json.dumps(asdict(found), indent=1))
@@ -101,11 +101,11 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 def _export(given: argparse.Namespace) -> int:
+    from dualmix.remote import open_store
     from dualmix.report.export import FORMATS, export
     from dualmix.report.runs import collect
-    from dualmix.store import Store
 
-    found = collect(Store(given.store))
+    found = collect(open_store(given.store))
     paths = [str(export(found, given.out, name)) for name in dict.fromkeys(given.format or FORMATS)]
     if given.json:
         left_out = [asdict(remark) for remark in found.left_out]

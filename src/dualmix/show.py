@@ -36,7 +36,7 @@ CHOICES = {
 }
 
 
-def results(path: Path, scores: Mapping[str, Any], times: Mapping[str, Any]) -> RenderableType:
+def results(where: str | Path, scores: Mapping[str, Any], times: Mapping[str, Any]) -> RenderableType:
     """Return the scores of a finished run."""
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column(style="bold")
@@ -56,7 +56,7 @@ def results(path: Path, scores: Mapping[str, Any], times: Mapping[str, Any]) -> 
         f"trained {clock(times['train_seconds'])}, tested {clock(times['evaluate_seconds'])}, "
         f"{times['images_per_second']:.0f} images/s, peak memory {times['peak_memory_mb']:.0f} MB"
     )
-    return Group(table, Text(cost), Text(str(path), style="dim"))
+    return Group(table, Text(cost), Text(str(where), style="dim"))
 
 
 def percent(share: float | None) -> str:
@@ -152,7 +152,7 @@ def curve_rows(folder: Folder) -> dict[str, Any]:
     counts = folder.counts()
     tasks = [task["classes"] for task in folder.read_json("plan.json")["tasks"]]
     saved = folder.read_json("config.json")
-    head = {"run": str(folder.path), "label": saved["label"], "done": folder.done, "tasks": len(tasks)}
+    head = {"run": str(folder), "label": saved["label"], "done": folder.done, "tasks": len(tasks)}
     if not len(counts):
         return {**head, "finished_tasks": 0}
     summary = metrics.summary(counts, tasks)
@@ -191,7 +191,7 @@ def curve(folder: Folder) -> RenderableType:
     )
     parts: list[RenderableType] = [table, Text(legend, style="dim")]
     parts.append(
-        results(folder.path, folder.read_json("scores.json"), rows["times"])
+        results(str(folder), folder.read_json("scores.json"), rows["times"])
         if rows["done"]
         else Text(rows["run"], style="dim")
     )
@@ -453,13 +453,13 @@ def search_table(chosen: Search) -> RenderableType:
     )
 
 
-def tuning(result: Mapping[str, Any], folder: Path) -> RenderableType:
+def tuning(result: Mapping[str, Any], where: str) -> RenderableType:
     """Return the result of a search: the preset's own values, the best, and the command that uses it."""
     scored = [trial for trial in result["trials"] if trial["score"] is not None]
     failed = sum(trial["state"] == "fail" for trial in result["trials"])
     head = f"{len(scored)} trials scored" + (f", {failed} failed" if failed else "")
     if not scored:
-        return Text(f"{head}\n{folder}")
+        return Text(f"{head}\n{where}")
     best = result["best"]
     table = Table(box=box.SIMPLE, pad_edge=False, title=head, title_justify="left")
     table.add_column("setting", style="bold", no_wrap=True)
@@ -469,6 +469,4 @@ def tuning(result: Mapping[str, Any], folder: Path) -> RenderableType:
     for path in best["values"]:
         table.add_row(path, *(f"{trial['values'][path]:g}" for trial in columns))
     table.add_row("accuracy", *(percent(trial["score"]) for trial in columns))
-    return Group(
-        table, Text(result["protocol"]["score"] + "."), Text(result["command"]), Text(str(folder), style="dim")
-    )
+    return Group(table, Text(result["protocol"]["score"] + "."), Text(result["command"]), Text(where, style="dim"))

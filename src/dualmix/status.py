@@ -57,7 +57,8 @@ def standing(folder: Folder, *, now: float) -> Standing:
 
 def standings(store: Store, *, now: float) -> list[Standing]:
     """Return where every run of a store is."""
-    return [standing(Folder.open(path), now=now) for path in store.paths()]
+    store.refresh()
+    return [standing(store.open(path), now=now) for path in store.paths()]
 
 
 def _milestones(folder: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:

@@ -44,28 +44,66 @@ class Store:
     """
 
     def __init__(self, root: Path | str, run: Path | None = None) -> None:
+        if "://" in str(root):
+            raise StoreError(f"{root} is an address: `open_store` opens it.")
         self.root = Path(root)
         self.run = run
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    @property
+    def address(self) -> str:
+        """How a process anywhere is told which store this is."""
+        return str(self.root.absolute())
+
+    def below(self, *names: str) -> Store:
+        """Return the store in a folder of this one."""
+        return Store(self.root.joinpath(*names))
+
+    def refresh(self, after: float = 0.0) -> None:
+        """Learn what changed where the store is; a folder is always as it is.
+
+        Parameters
+        ----------
+        after
+            Do nothing if that was done in the last so many seconds.
+        """
+
+    def fetch(self, name: str) -> None:
+        """Get a file of the store that belongs to no run, if it is newer where the store is."""
+
+    def publish(self, name: str) -> None:
+        """Put a file of the store that belongs to no run where the store is."""
+
+    def open(self, path: Path) -> Folder:
+        """Open a run that exists."""
+        return Folder.open(path)
 
     def folder(self, composed: Composed, fingerprint: str) -> Folder:
         """Return the folder of a configuration on given data, whether or not it exists yet."""
         key = composed.config.key(fingerprint)
         if self.run is not None and Folder.open(self.run).key == key:
             return Folder(self.run, key)
-        known = sorted(self.root.glob(f"*-{key[:12]}"))
+        known = self._ending(f"-{key[:12]}")
         name = f"{composed.label}-{composed.config.data.name}-s{composed.config.seed}-{key[:12]}"
-        return Folder(known[0] if known else self.root / name, key)
+        return self._folder(known[0] if known else self.root / name, key)
+
+    def _ending(self, end: str) -> list[Path]:
+        return sorted(self.root.glob(f"*{end}"))
+
+    def _folder(self, path: Path, key: str) -> Folder:
+        return Folder(path, key)
 
     def find(self, name: str) -> Folder:
         """Return a run by its path, its folder's name or a part of that; of several the one begun last."""
         if (Path(name) / "config.json").is_file():
             return Folder.open(Path(name))
+        self.refresh()
         matches = self.matches(name)
         if not matches:
-            raise StoreError(
-                f"There is no run {name!r} in {self.root}: give a run's folder, or the store with --store."
-            )
-        return Folder.open(matches[0])
+            raise StoreError(f"There is no run {name!r} in {self}: give a run's folder, or the store with --store.")
+        return self.open(matches[0])
 
     def matches(self, name: str) -> list[Path]:
         """Return the runs whose folder's name begins with a method's name, else holds the text; the latest first."""
@@ -88,6 +126,15 @@ class Folder:
 
     def __init__(self, path: Path, key: str) -> None:
         self.path, self.key = path, key
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def refresh(self, after: float = 0.0) -> None:
+        """Learn what changed where the store is, as `Store.refresh` does."""
+
+    def publish(self) -> None:
+        """Put what trackers have added to the run where the store is."""
 
     @classmethod
     def open(cls, path: Path) -> Folder:

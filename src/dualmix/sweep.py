@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,13 +14,15 @@ import yaml
 
 from dualmix.config import Composed, compose
 from dualmix.data import load
-from dualmix.errors import ConfigError
+from dualmix.errors import ConfigError, StoreError
 from dualmix.status import Standing, State, standing
 from dualmix.store import Folder, Store
 
 POLL = 0.1
 ELSEWHERE = 2.0
 """Seconds until a run that another process works on is looked at again."""
+RECENT = 30.0
+"""Seconds for which what a store elsewhere told is taken to be so, where nothing is decided by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class Entry:
     def standing(self) -> Standing:
         """Return where the run is: what the sweep knows, and while it runs what its folder tells."""
         if self.state == "running":
+            with suppress(StoreError):
+                self.folder.refresh(after=RECENT)
             found = standing(self.folder, now=time.time())
             return replace(found, state="waiting", fault="") if found.state in ("stopped", "failed") else found
         return Standing(self.folder.path.name, self.state, fault=self.fault)
@@ -101,6 +106,7 @@ def entries(jobs: Iterable[Job], store: Store) -> list[Entry]:
     ConfigError
         Some job cannot be run as it is.
     """
+    store.refresh(after=RECENT)
     found: dict[str, Entry] = {}
     fingerprints: dict[str, str] = {}
     for job in jobs:
@@ -181,6 +187,8 @@ def sweep(
             now, room = time.monotonic(), executor.room()
             for entry in waiting[: 0 if stopping else None]:
                 if len(running) < room and entry.not_before <= now:
+                    with suppress(StoreError):
+                        entry.folder.refresh(after=ELSEWHERE)
                     if entry.folder.busy:
                         entry.not_before = now + ELSEWHERE
                     else:
@@ -194,7 +202,11 @@ def sweep(
 
 
 def _settle(entry: Entry, last_lines: str, retries: int, stopping: bool) -> None:
-    """Decide what becomes of a run that has ended."""
+    """Decide what becomes of a run that has ended; where the store cannot be asked, that is one failure of it."""
+    try:
+        entry.folder.refresh()
+    except StoreError as fault:
+        last_lines = f"{last_lines}\n{fault}".strip()
     if entry.folder.serves(entry.composed):
         entry.state = "done"
     elif stopping:
@@ -206,7 +218,8 @@ def _settle(entry: Entry, last_lines: str, retries: int, stopping: bool) -> None
         entry.fault = last_lines
         entry.state = "waiting" if entry.tries <= retries else "failed"
         if entry.folder.path.is_dir():
-            entry.folder.log(event="failed", error=entry.fault)
+            with suppress(StoreError):
+                entry.folder.log(event="failed", error=entry.fault)
 
 
 def estimate(runs: Sequence[Entry], store: Store) -> dict[str, float | None]:
@@ -216,7 +229,7 @@ def estimate(runs: Sequence[Entry], store: Store) -> dict[str, float | None]:
     """
     paces: dict[tuple[str, str], list[float]] = {}
     for path in store.paths():
-        folder = Folder.open(path)
+        folder = store.open(path)
         if folder.done:
             saved, times = folder.read_json("config.json"), folder.read_json("times.json")
             seconds = sum(times.get(name, 0.0) for name in ("train_seconds", "evaluate_seconds", "probe_seconds"))

@@ -6,6 +6,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,6 +24,7 @@ from dualmix.sweep import Entry, Job, entries
 
 FIRST = 2
 VALIDATION = 0.1
+JOURNAL = "trials.journal"
 PROTOCOL = ("stream.first", "stream.validation")
 SCORE = (
     "average accuracy (Eq. 14) after the last of these tasks, mean over seeds, on training images of theirs that "
@@ -30,7 +32,7 @@ SCORE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Search:
     """What is tuned, and under which protocol.
 
@@ -40,7 +42,7 @@ class Search:
         Settings of every trial: what the user fixed, and the protocol's tasks and validation share.
     ranges
         What is tried, by dotted path.
-    folder
+    home
         Where the trials and the result are filed; a name that follows from all the rest, so that it is found again.
     """
 
@@ -51,12 +53,17 @@ class Search:
     seeds: int
     default: Mapping[str, Any]
     data: Mapping[str, Any]
-    folder: Path
+    home: Store
 
     @property
+    def folder(self) -> Path:
+        """The folder of the search on this machine."""
+        return self.home.root
+
+    @cached_property
     def store(self) -> Store:
         """The store of the trials' runs, which is not that of results."""
-        return Store(self.folder / "runs")
+        return self.home.below("runs")
 
     def jobs(self, values: Mapping[str, Any]) -> list[Job]:
         """Return the runs of a trial."""
@@ -101,7 +108,7 @@ def search(preset: str, given: Mapping[str, Any], store: Store, *, only: Sequenc
         seeds,
         {path: lookup(composed.config, path) for path in ranges},
         {"name": images.name, "fingerprint": images.fingerprint, "notes": list(images.notes)},
-        store.root / "tune" / f"{composed.label}-{images.name}-{key}",
+        store.below("tune", f"{composed.label}-{images.name}-{key}"),
     )
 
 
@@ -162,6 +169,7 @@ def tune(
             study.sampler = optuna.samplers.TPESampler(seed=_seed(seed, begun), constant_liar=True)
             group.append(study.ask(_distributions(optuna, chosen)))
             begun += 1
+        chosen.home.publish(JOURNAL)
         if not group:
             return _file(study, chosen, states)
         runs = {trial.number: _entries(chosen, trial.params) for trial in group}
@@ -172,13 +180,15 @@ def tune(
                 study.tell(number, fmean(scores))
             elif each is None or any(run.state == "failed" for run in each):
                 study.tell(number, state=states.FAIL)
+        chosen.home.publish(JOURNAL)
         if any(run.state in ("stopped", "waiting") for each in runs.values() for run in each or ()):
             return _file(study, chosen, states)
 
 
 def _study(optuna: Any, chosen: Search) -> Any:
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    journal = optuna.storages.journal.JournalFileBackend(str(chosen.folder / "trials.journal"))
+    chosen.home.fetch(JOURNAL)
+    journal = optuna.storages.journal.JournalFileBackend(str(chosen.folder / JOURNAL))
     storage = optuna.storages.JournalStorage(journal)
     study = optuna.create_study(study_name="tune", storage=storage, direction="maximize", load_if_exists=True)
     if not study.get_trials():
@@ -252,6 +262,7 @@ def _file(study: Any, chosen: Search, states: Any) -> dict[str, Any]:
         "facts": facts(),
     }
     write_json(chosen.folder / f"tune-{chosen.label}.json", result)
+    chosen.home.publish(f"tune-{chosen.label}.json")
     return result
 
 

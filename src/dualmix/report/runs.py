@@ -144,9 +144,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Collection:
-    """What a store holds: the runs that count, grouped, and what was left out or missing in a run that counts."""
+    """What a store holds: the runs that count, grouped, and what was left out or missing in a run that counts.
+
+    Attributes
+    ----------
+    place
+        The store as it is shown; `root` is where its files were read.
+    """
 
     root: Path
+    place: str
     runs: tuple[Run, ...]
     left_out: tuple[Remark, ...]
     unfinished: tuple[Remark, ...]
@@ -189,8 +196,9 @@ def rank(label: str) -> int:
 
 def collect(store: Store) -> Collection:
     """Read every run of a store; a run that cannot be trusted is left out and named, and never stops the others."""
+    store.refresh()
     if not store.root.is_dir():
-        raise StoreError(f"There is no store {store.root}: give the folder of runs with --store.")
+        raise StoreError(f"There is no store {store}: give the folder of runs with --store.")
     runs: dict[str, Run] = {}
     left_out, unfinished, remarks = [], [], []
     reader = _Reader()
@@ -198,7 +206,7 @@ def collect(store: Store) -> Collection:
         try:
             if not (path / "config.json").is_file():
                 raise StoreError("it has no config.json, so that nothing is known about it")
-            folder = Folder.open(path)
+            folder = store.open(path)
             if not folder.done:
                 unfinished.append(Remark(path.name, _progress(folder)))
                 continue
@@ -213,7 +221,7 @@ def collect(store: Store) -> Collection:
             runs[run.key] = run
             remarks += [Remark(path.name, text) for text in lacking]
     kept, doubled = _one_a_seed(runs.values())
-    return Collection(store.root, kept, (*left_out, *doubled), tuple(unfinished), tuple(remarks))
+    return Collection(store.root, str(store), kept, (*left_out, *doubled), tuple(unfinished), tuple(remarks))
 
 
 class _Reader:

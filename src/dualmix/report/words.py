@@ -21,7 +21,7 @@ LEGEND = (
 
 def markdown(found: Collection) -> str:
     """Return everything but the figures as GitHub Markdown."""
-    parts = ["# Results", "", f"{len(found.runs)} finished runs in `{found.root}`. {LEGEND}", ""]
+    parts = ["# Results", "", f"{len(found.runs)} finished runs in `{found.place}`. {LEGEND}", ""]
     for table in tables(found):
         heads = ["method", *(_head(column, table) for column in table.columns)]
         rows = [[f"`{label}`", *map(_md_cell, cells)] for label, cells in table.rows.items()]
