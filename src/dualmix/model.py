@@ -20,18 +20,25 @@ NARROW = 16
 """Below this many channels oneDNN's strided 1x1 convolution overruns its workspace (uxlfoundation/oneDNN#6035)."""
 
 
+class Conv(nn.Conv2d):
+    """A convolution whose weights wait for `_initialise`: torch's own generator, which is global, draws nothing."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weights as they are."""
+
+
 class Block(nn.Module):
     """conv-BN-ReLU-conv-BN plus shortcut, then ReLU; a 1x1 conv and BN on the shortcut where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv1 = Conv(inputs, outputs, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.conv2 = Conv(outputs, outputs, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
         self.thin = stride if inputs < NARROW else 1
         self.shortcut = (
-            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride // self.thin, bias=False), nn.BatchNorm2d(outputs))
+            nn.Sequential(Conv(inputs, outputs, 1, stride // self.thin, bias=False), nn.BatchNorm2d(outputs))
             if stride != 1 or inputs != outputs
             else nn.Identity()
         )
@@ -59,7 +66,7 @@ class ReducedResNet18(nn.Module):
         channels, *sides = shape
         if min(sides) < POOL:
             raise ConfigError(f"Images of {sides[0]}x{sides[1]} pixels are too small: the least is {POOL}x{POOL}.")
-        self.stem = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
+        self.stem = Conv(channels, width, 3, 1, 1, bias=False)
         self.bn = nn.BatchNorm2d(width)
         blocks: list[nn.Module] = []
         inputs = width
@@ -117,9 +124,7 @@ class Classifier(nn.Module):
         self.labels: list[int | str] = []
         self._folded: Callable[[Tensor], Tensor] | None = None
         self._columns: dict[int | str, int] = {}
-        with torch.device("meta"):
-            self.backbone = ReducedResNet18(shape, width)
-        self.backbone.to_empty(device="cpu")
+        self.backbone = ReducedResNet18(shape, width)
         _initialise(self.backbone, seed)
         self.weight = nn.Parameter(torch.empty(0, self.backbone.features))
         self.bias = nn.Parameter(torch.empty(0))
@@ -190,16 +195,32 @@ class Classifier(nn.Module):
     def reset(self) -> None:
         """Go back to the initial weights and statistics; labels keep their columns."""
         _initialise(self.backbone, self.seed)
-        columns = len(self.weight)
-        self.weight, self.bias = nn.Parameter(self.weight.detach()[:0]), nn.Parameter(self.bias.detach()[:0])
+        columns, device = len(self.weight), self.device
+        self.weight = nn.Parameter(torch.empty(0, self.backbone.features, device=device))
+        self.bias = nn.Parameter(torch.empty(0, device=device))
         self._grow(columns)
 
     def _grow(self, total: int) -> None:
         rows = [_head_row(self.seed, column, self.weight.shape[1]) for column in range(len(self.weight), total)]
         if rows:
             fresh = torch.from_numpy(np.stack(rows)).to(self.device)
-            self.weight = nn.Parameter(torch.cat([self.weight.detach(), fresh[:, :-1]]))
-            self.bias = nn.Parameter(torch.cat([self.bias.detach(), fresh[:, -1]]))
+            self.weight = nn.Parameter(_longer(self.weight.detach(), fresh[:, :-1]))
+            self.bias = nn.Parameter(_longer(self.bias.detach(), fresh[:, -1]))
+
+
+def _longer(rows: Tensor, more: Tensor) -> Tensor:
+    """Return `rows` with `more` behind them, in the same storage where it has room for them.
+
+    What is moved gets room for half as many rows again, so that a head which grows by one class a step is seldom moved.
+    """
+    known, total = len(rows), len(rows) + len(more)
+    if rows.untyped_storage().nbytes() >= total * more[0].numel() * rows.element_size():
+        longer = rows.as_strided((total, *rows.shape[1:]), rows.stride())
+    else:
+        longer = rows.new_empty((max(total, known * 3 // 2), *rows.shape[1:]))[:total]
+        longer[:known] = rows
+    longer[known:] = more
+    return longer
 
 
 def _head_row(seed: int, column: int, features: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
