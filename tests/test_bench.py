@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from dualmix import bench, growth, peers
 from dualmix.cli import main
 from dualmix.errors import ConfigError, DualmixError
 from dualmix.growth import FOOTPRINTS, Footprint
 from dualmix.model import Classifier
+from dualmix.show import bench_table
 from dualmix.timing import Row, interleaved, rows
 
 
@@ -108,7 +111,7 @@ def test_a_process_is_weighed_against_what_it_cannot_do_without(monkeypatch: pyt
     monkeypatch.setattr(growth, "_told", told)
     begun, *found = growth.weigh(3)
     assert (begun.name, begun.median, begun.unit, begun.ratio) == ("imports alone", 200.0, "MB", None)
-    assert [row.name for row in found] == [f"{images:,} images, {classes:,} classes" for images, classes in FOOTPRINTS]
+    assert [row.name for row in found] == list(FOOTPRINTS)
     assert [row.verdict for row in found] == ["met", "met", "missed", "met", "met"]
     assert found[2].ratio == pytest.approx(412 / (60 + 40 + 300))
 
@@ -191,6 +194,17 @@ def test_the_record_is_printed_and_written(tmp_path: Path, capsys: pytest.Captur
     said = capsys.readouterr()
     assert json.loads(said.out) == json.loads(out.read_text(encoding="utf-8"))
     assert [stage["classes"] for stage in json.loads(said.out)["scale"]] == [1, 2, 3, 4]
+
+
+def test_the_table_fits_a_terminal_of_80_columns() -> None:
+    names = [*bench.STEPS, *FOOTPRINTS, "avalanche er, nhwc", "avalanche er, long"]
+    found = [Row("step", name, 1.23456, 0.123, 10.0, 10.25, 10.75, 10.5) for name in names]
+    console = Console(width=80, file=StringIO())
+    console.print(bench_table([*found, Row("memory", "imports alone", 1234.5, 0.1, unit="MB")]))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert all(f"  {name} " in line for name, line in zip(names, lines[4:], strict=False))
+    assert lines[4].endswith("1234.56 ms    12 %  10.00  10.25-10.75  <= 10.5  unclear ")
+    assert any("imports alone" in line and "1234 MB" in line for line in lines)
 
 
 def test_the_scale_run_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:

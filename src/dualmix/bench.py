@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dualmix import snapshot
 from dualmix.augmentations import NAMES
 from dualmix.errors import ConfigError
-from dualmix.growth import Stage, weigh
+from dualmix.growth import weigh
 from dualmix.learners.parts import Parts, descend, receive
 from dualmix.learners.replay import Replay
 from dualmix.mixing import AdpMix, EnMix
@@ -31,7 +31,7 @@ from dualmix.recipe import build
 from dualmix.registry import get_method, get_preset, nearest
 from dualmix.rng import generator
 from dualmix.sightings import Sightings
-from dualmix.timing import Call, Row, interleaved, rows
+from dualmix.timing import Call, Row, Stage, interleaved, rows
 from dualmix.transforms import transform
 from dualmix.types import Batch, Learner
 

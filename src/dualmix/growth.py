@@ -22,25 +22,21 @@ from dualmix.learners.parts import Parts
 from dualmix.recipe import build
 from dualmix.registry import get_method
 from dualmix.rng import generator
-from dualmix.timing import Row
+from dualmix.timing import Row, Stage
 from dualmix.types import Placement
 
 MB = 2**20
 ALLOWED = 300
 """MB that a process may occupy beside its memory and its network: torch and Python themselves are most of it."""
 
-FOOTPRINTS = ((1_000, 100), (5_000, 100), (20_000, 100), (1_000, 1_000), (1_000, 10_000))
-"""Images in memory and classes of the processes that are weighed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A stretch of the scale run: images seen, classes known, seconds a step and the process's memory."""
-
-    images: int
-    classes: int
-    step_seconds: float
-    memory_mb: float
+FOOTPRINTS = {
+    "1,000 images": (1_000, 100),
+    "5,000 images": (5_000, 100),
+    "20,000 images": (20_000, 100),
+    "1,000 classes": (1_000, 1_000),
+    "10,000 classes": (1_000, 10_000),
+}
+"""The processes that are weighed, by what is large in them: images in memory and classes."""
 
 
 def scale(
@@ -136,12 +132,11 @@ def footprint(images: int, classes: int, *, steps: int = 10) -> Footprint:
 
 def weigh(rounds: int) -> list[Row]:
     """Measure the peak memory of fresh processes, each against its memory and network and `ALLOWED` MB."""
-    names = {f"{images:,} images, {classes:,} classes": (images, classes) for images, classes in FOOTPRINTS}
-    peaks: dict[str, list[float]] = {"imports alone": [], **{name: [] for name in names}}
-    ratios: dict[str, list[float]] = {name: [] for name in names}
+    peaks: dict[str, list[float]] = {"imports alone": [], **{name: [] for name in FOOTPRINTS}}
+    ratios: dict[str, list[float]] = {name: [] for name in FOOTPRINTS}
     for _ in range(rounds):
         peaks["imports alone"].append(_told("growth.resident(peak=True)"))
-        for name, (images, classes) in names.items():
+        for name, (images, classes) in FOOTPRINTS.items():
             told = Footprint(**_told(f"asdict(growth.footprint({images}, {classes}))"))
             peaks[name].append(told.peak)
             ratios[name].append(told.peak / (told.memory + told.network + ALLOWED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,14 @@ class Timed:
     steps: int = 1
 
 
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Keep a peer's warnings to itself, also where it switches them on again."""
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("ignore")
+        yield
+
+
 def avalanche(work: Work) -> dict[str, Timed]:
     """Return steps of experience replay by Avalanche: its `Naive` strategy with its `ReplayPlugin`, evaluation off.
 
@@ -44,9 +53,9 @@ def avalanche(work: Work) -> dict[str, Timed]:
     a memory that is full. The images are float tensors in memory, which is the quickest data it can be given.
 
     ``avalanche er`` is its online stream: an experience a batch, made by `split_online_stream`, and reservoir sampling
-    after each, as ours does. ``channels last`` is the same with the network's weights in that layout, which a user can
-    ask of torch in a line; otherwise they have torch's default. ``long experience`` is a tenth of a call that trains on
-    ten batches as one experience: the memory is updated once in ten steps, so it does less than ours.
+    after each, as ours does. ``nhwc`` is the same with the network's weights laid out channels last, which a user can
+    ask of torch in a line; otherwise they have torch's default. ``long`` is a tenth of a call that trains on ten
+    batches as one experience: the memory is updated once in ten steps, so it does less than ours.
 
     Raises
     ------
@@ -54,7 +63,7 @@ def avalanche(work: Work) -> dict[str, Timed]:
         It cannot be imported.
     """
     try:
-        with warnings.catch_warnings(record=True):
+        with _hushed():
             from avalanche.benchmarks.scenarios import benchmark_from_datasets
             from avalanche.benchmarks.scenarios.online import split_online_stream
             from avalanche.benchmarks.utils import as_classification_dataset
@@ -77,14 +86,15 @@ def avalanche(work: Work) -> dict[str, Timed]:
         model = work.network().to(memory_format=layout)  # type: ignore[call-overload]
         memory = ReservoirSamplingBuffer(max_size=work.memory)
         memory.update_from_dataset(data)
-        strategy = Naive(
-            model=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=work.lr),
-            criterion=nn.CrossEntropyLoss(),
-            train_mb_size=work.batch,
-            plugins=[ReplayPlugin(work.memory, work.batch, work.batch, storage_policy=memory)],
-            evaluator=None,
-        )
+        with _hushed():
+            strategy = Naive(
+                model=model,
+                optimizer=torch.optim.SGD(model.parameters(), lr=work.lr),
+                criterion=nn.CrossEntropyLoss(),
+                train_mb_size=work.batch,
+                plugins=[ReplayPlugin(work.memory, work.batch, work.batch, storage_policy=memory)],
+                evaluator=None,
+            )
 
         def endless() -> Iterator[Any]:
             while True:
@@ -93,15 +103,15 @@ def avalanche(work: Work) -> dict[str, Timed]:
         experiences = endless()
 
         def train() -> None:
-            with warnings.catch_warnings(record=True):
+            with _hushed():
                 strategy.train(next(experiences))
 
         return train
 
     return {
         "avalanche er": Timed(steps(work.batch, torch.contiguous_format)),
-        "avalanche er, channels last": Timed(steps(work.batch, torch.channels_last)),
-        "avalanche er, long experience": Timed(steps(LONG * work.batch, torch.contiguous_format), LONG),
+        "avalanche er, nhwc": Timed(steps(work.batch, torch.channels_last)),
+        "avalanche er, long": Timed(steps(LONG * work.batch, torch.contiguous_format), LONG),
     }
 
 

@@ -22,10 +22,9 @@ from dualmix.store import Folder
 if TYPE_CHECKING:
     from dualmix.calibrate import Deviation, Reading
     from dualmix.data.verify import Entry, Report
-    from dualmix.growth import Stage
     from dualmix.proposition import Correlation, Verdict
     from dualmix.report.compare import Comparison, Difference
-    from dualmix.timing import Row
+    from dualmix.timing import Row, Stage
     from dualmix.tune import Search
 
 BAR = 24
@@ -315,7 +314,7 @@ def _rho(found: Correlation, of: str) -> str:
 
 def bench_table(found: Sequence[Row]) -> RenderableType:
     """Return what the benchmark measured: time, spread, ratio with its quartiles, and whether a limit is kept."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
+    table = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True)
     for name in ("", "median", "spread", "ratio", "quartiles", "limit", "verdict"):
         table.add_column(name, justify="left" if name in ("", "verdict") else "right", no_wrap=True)
     shown = ""

@@ -49,6 +49,16 @@ class Row:
         return "met" if (self.low >= self.limit if self.atleast else self.high <= self.limit) else "missed"
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stretch of the scale run: images seen, classes known, seconds a step and the process's memory."""
+
+    images: int
+    classes: int
+    step_seconds: float
+    memory_mb: float
+
+
 def interleaved(
     calls: Mapping[str, Call], rounds: int, clock: Callable[[], float] = time.process_time
 ) -> dict[str, list[float]]:
