@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,10 +22,11 @@ NARROW = 16
 
 
 class Conv(nn.Conv2d):
-    """A convolution whose weights wait for `_initialise`: torch's own generator, which is global, draws nothing."""
+    """A convolution of zeros until `_initialise` fills it: torch's own generator, which is global, draws nothing."""
 
     def reset_parameters(self) -> None:
-        """Leave the weights as they are."""
+        """Set the weights to zeros."""
+        self.weight.data.zero_()
 
 
 class Block(nn.Module):
@@ -101,6 +103,8 @@ class Classifier(nn.Module):
         Channels of the first stage.
     mean, std
         Channel statistics that normalise pixels in [0, 1]; empty: no normalisation.
+    precision
+        ``bfloat16``: the network is run under `torch.autocast`; weights, features and logits are float32 all the same.
     """
 
     mean: Tensor
@@ -115,12 +119,14 @@ class Classifier(nn.Module):
         width: int = 20,
         mean: Sequence[float] = (),
         std: Sequence[float] = (),
+        precision: Literal["float32", "bfloat16"] = "float32",
         device: str | torch.device = "cpu",
     ) -> None:
         super().__init__()
         if mean and len(mean) != shape[0]:
             raise ConfigError(f"model.mean has {len(mean)} numbers, but the images have {shape[0]} channels.")
         self.shape, self.classes, self.seed = shape, classes, seed
+        self.precision: Literal["float32", "bfloat16"] = precision
         self.labels: list[int | str] = []
         self._folded: Callable[[Tensor], Tensor] | None = None
         self._columns: dict[int | str, int] = {}
@@ -144,12 +150,20 @@ class Classifier(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the features of images in [0, 1]."""
-        features: Tensor = (self._folded or self.backbone)((x - self.mean) / self.std if len(self.mean) else x)
-        return features
+        network = self._folded or self.backbone
+        normal = (x - self.mean) / self.std if len(self.mean) else x
+        if self.precision == "float32":
+            return network(normal)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return network(normal).float()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits over all columns."""
-        return F.linear(self.embed(x), self.weight, self.bias)
+        features = self.embed(x)
+        if self.precision == "float32":
+            return F.linear(features, self.weight, self.bias)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return F.linear(features, self.weight, self.bias).float()
 
     def admit(self, labels: Labels) -> Tensor:
         """Return the head column of each raw label; a label never seen takes the next column.
@@ -263,6 +277,17 @@ def glance(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(training)
+
+
+@contextmanager
+def exactly(model: Classifier) -> Iterator[None]:
+    """Glance at a model in float32, whatever its precision."""
+    precision, model.precision = model.precision, "float32"
+    try:
+        with glance(model):
+            yield
+    finally:
+        model.precision = precision
 
 
 @contextmanager

@@ -617,7 +617,7 @@ def _growth(stages: Sequence[Stage]) -> Any:
     tip = [alt.Tooltip("images:Q", format=","), alt.Tooltip("classes:Q", format=",")]
     charts = [
         _chart(rows)
-        .mark_line(point=True, color=COLOURS[0])
+        .mark_line(point=alt.OverlayMarkDef(color=COLOURS[0]), color=COLOURS[0])
         .encode(x, alt.Y(f"{field}:Q", title=title), tooltip=[*tip, alt.Tooltip(f"{field}:Q", title=title)])
         .properties(width=WIDTH // 2 - 30, height=HEIGHT - 80)
         for field, title in (("ms", "ms a step"), ("mb", "memory, MB"))
