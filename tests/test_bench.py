@@ -77,7 +77,7 @@ def test_steps_and_other_groups_are_measured(monkeypatch: pytest.MonkeyPatch) ->
     joint = steps["er+dualmix, joint"].ratio
     assert joint is not None and joint > 1.2
     told = json.loads(bench.record(found))
-    assert len(told["rows"]) == len(found) and told["versions"]["torch"]
+    assert len(told["rows"]) == len(found) and told["versions"]["torch"] and told["peers"] == {}
 
 
 def test_the_profile_holds_the_network_against_all_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +178,7 @@ def test_avalanche_takes_one_step_a_call_with_ten_new_and_ten_old_images() -> No
 
     x, y = torch.from_numpy(bench._images(60)[:, :, :8, :8].copy()).float() / 255, torch.arange(60) % 5
     found = peers.avalanche(peers.Work(network, x, y, memory=30, batch=10, lr=0.1))
+    assert json.loads(bench.record([], (), ["avalanche"]))["peers"]["avalanche-lib"].startswith("0.")
     for timed in found.values():
         seen.clear()
         timed.call()

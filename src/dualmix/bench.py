@@ -26,7 +26,7 @@ from dualmix.learners.parts import Parts, descend, receive
 from dualmix.learners.replay import Replay
 from dualmix.mixing import AdpMix, EnMix
 from dualmix.model import Classifier
-from dualmix.peers import PEERS, Work
+from dualmix.peers import PEERS, Work, versions
 from dualmix.recipe import build
 from dualmix.registry import get_method, get_preset, nearest
 from dualmix.rng import generator
@@ -316,9 +316,10 @@ def bench(
         gc.enable()
 
 
-def record(found: Sequence[Row], stages: Sequence[Stage] = ()) -> str:
-    """Return what was measured as JSON, with what it was measured on."""
+def record(found: Sequence[Row], stages: Sequence[Stage] = (), against: Iterable[str] = ()) -> str:
+    """Return what was measured as JSON, with what it was measured on and the versions of other packages."""
     from dualmix.store import facts
 
     measured = [{**asdict(row), "verdict": row.verdict} for row in found]
-    return json.dumps({**facts(), "rows": measured, "scale": [asdict(stage) for stage in stages]}, indent=1)
+    told = {**facts(), "peers": versions(against), "rows": measured, "scale": [asdict(stage) for stage in stages]}
+    return json.dumps(told, indent=1)

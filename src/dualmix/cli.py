@@ -421,7 +421,7 @@ def _bench(given: argparse.Namespace) -> int:
             stages = growth.scale(
                 given.images, given.classes, batch=given.batch, width=given.width, watch=countdown.show
             )
-    record = bench.record(found, stages)
+    record = bench.record(found, stages, given.against or ())
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(given.out, record.encode())

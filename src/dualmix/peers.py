@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -117,3 +118,11 @@ def avalanche(work: Work) -> dict[str, Timed]:
 
 PEERS: Mapping[str, Callable[[Work], dict[str, Timed]]] = {"avalanche": avalanche}
 """The packages that can be measured, by name."""
+
+PACKAGES: Mapping[str, str] = {"avalanche": "avalanche-lib"}
+"""What each is installed as."""
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the packages that were measured."""
+    return {PACKAGES[name]: version(PACKAGES[name]) for name in names}
