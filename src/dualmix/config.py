@@ -45,8 +45,8 @@ class Model(Settings):
     std: tuple[float, ...] = value((), "channel deviations to divide by; []: no normalisation", source="reference")
     precision: Literal["float32", "bfloat16"] = value(
         "float32",
-        "bfloat16: the network is run under torch.autocast, its weights, logits and losses stay float32; untested on "
-        "CUDA, and slower on a CPU without bfloat16 instructions",
+        "bfloat16: the network is run under torch.autocast, its weights, logits and losses stay float32; other "
+        "results, and untested on CUDA",
     )
 
     @model_validator(mode="after")
