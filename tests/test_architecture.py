@@ -25,6 +25,7 @@ LAYERS = (
     ("snapshot", "recipe", "store", "location", "lease", "remote"),
     ("metrics", "events", "probes", "run", "testing"),
     ("status", "sweep", "executors", "cluster", "paper"),
+    ("timing", "peers", "growth"),
     ("bench", "calibrate", "proposition", "tune", "report", "progress", "show", "board", "demo", "trackers"),
     ("terminal", "many", "results", "cli"),
     ("__main__",),

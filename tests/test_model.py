@@ -191,6 +191,34 @@ def test_growing_keeps_what_rows_have_learned() -> None:
     assert model.weight.requires_grad and isinstance(model.weight, torch.nn.Parameter)
 
 
+def test_a_head_that_grows_one_by_one_is_seldom_moved_and_stays_what_it_was() -> None:
+    growing, at_once = small(seed=4), small(seed=4)
+    at_once.admit(np.arange(200))
+    places = set()
+    for label in range(200):
+        growing.admit(np.array([label]))
+        assert growing.weight.is_contiguous() and growing.weight.shape == (label + 1, 32)
+        places.add((growing.weight.data_ptr(), growing.bias.data_ptr()))
+    assert len(places) < 20
+    assert torch.equal(growing.weight, at_once.weight) and torch.equal(growing.bias, at_once.bias)
+    assert at_once.weight.untyped_storage().nbytes() == 200 * 32 * 4, "a head made at once has no room to spare"
+
+
+def test_a_reset_or_restored_head_does_not_write_into_the_old_one() -> None:
+    model = small(seed=4)
+    for label in range(9):
+        model.admit(np.array([label]))
+    old = model.weight.detach()
+    with torch.no_grad():
+        old.fill_(7)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.reset()
+    assert (old == 7).all() and not (model.weight == 7).any()
+    model.restore(list(range(9)), state)
+    model.admit(np.array([9]))
+    assert (model.weight[:9] == 7).all() and (state["weight"] == 7).all() and len(state["weight"]) == 9
+
+
 def test_columns_are_given_in_order_of_first_sight() -> None:
     model = small()
     assert model.admit(np.array([5, -3, 5])).tolist() == [0, 1, 0]

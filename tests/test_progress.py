@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dualmix import progress
 from dualmix.events import Began, Ended, Event, Scored, Stepped
-from dualmix.progress import Display, clock
+from dualmix.progress import Countdown, Display, clock
 
 PATH = Path("runs/er-digits-s0-0123456789ab")
 SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -160,3 +160,19 @@ def test_an_error_takes_the_live_line_away(time: Clock) -> None:
 )
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_countdown_says_how_far_it_is_and_how_long_it_will_take(time: Clock, terminal: bool) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=80, legacy_windows=False, force_interactive=terminal)
+    start = time.monotonic()
+    with Countdown(console, 4000, "images", _start=start, _shown=start) as countdown:
+        for done in (10, 1000, 1001):
+            time.now += {10: 0.1, 1000: 59.9, 1001: 0.1}[done]
+            countdown.show(done, f"{done} classes")
+        if countdown._bar is not None:
+            countdown._bar.refresh()
+    said = SCREEN.sub("", screen.getvalue())
+    assert "1,000/4,000 images  1000 classes  ETA 3:00" in said
+    assert "10 classes" not in said.replace("1000 classes", "") and "1001 classes" not in said

@@ -35,6 +35,14 @@ def test_first_sightings_and_counts() -> None:
     assert sightings.first.dtype == sightings.counts.dtype == np.int64
 
 
+def test_a_batch_of_known_classes_copies_nothing() -> None:
+    sightings = after([0, 1, 2])
+    first, counts = sightings.first, sightings.counts
+    sightings.note(np.array([2, 0]))
+    assert sightings.first is first and sightings.counts is counts
+    assert counts.tolist() == [2, 1, 2]
+
+
 def test_a_class_is_young_within_the_window() -> None:
     """In the step that follows three: classes 0, 1 and 2 were first seen three, two and one steps ago."""
     sightings = after([0], [1], [2])

@@ -66,6 +66,7 @@ OTHER = {
     "stream.validation": 0.1,
     "model.width": 7,
     "model.head": "growing",
+    "model.precision": "bfloat16",
     "seed": 1,
     "order_seed": 1,
     "run_seed": 1,

@@ -1,34 +1,38 @@
-"""Benchmark: steps, evaluation, augmentations and start-up as ratios in one run, on this machine."""
+"""Benchmark: steps, their parts, evaluation, memory and start-up as ratios in one run, on this machine."""
 
 from __future__ import annotations
 
 import gc
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
 from dualmix import snapshot
 from dualmix.augmentations import NAMES
 from dualmix.errors import ConfigError
-from dualmix.learners.parts import Parts, descend
+from dualmix.growth import weigh
+from dualmix.learners.parts import Parts, descend, receive
+from dualmix.learners.replay import Replay
 from dualmix.mixing import AdpMix, EnMix
 from dualmix.model import Classifier
+from dualmix.peers import PEERS, Work, versions
 from dualmix.process import settle
 from dualmix.recipe import build
 from dualmix.registry import get_method, get_preset, nearest
 from dualmix.rng import generator
 from dualmix.sightings import Sightings
+from dualmix.timing import Call, Row, Stage, interleaved, rows
 from dualmix.transforms import transform
 from dualmix.types import Batch, Learner
 
@@ -36,8 +40,7 @@ SHAPE = (3, 32, 32)
 CLASSES = 100
 MEMORY = 1000
 BATCH = 10
-
-Call = Callable[[], object]
+LR = 0.001
 
 STEPS: Mapping[str, tuple[str, Mapping[str, object], float | None]] = {
     "er": ("er", {}, 1.12),
@@ -60,97 +63,11 @@ STEPS: Mapping[str, tuple[str, Mapping[str, object], float | None]] = {
 """What is measured: a preset, settings of its method, and at most how many times the floor a step should cost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A measured thing.
-
-    Attributes
-    ----------
-    seconds
-        Median CPU time of a call.
-    spread
-        Half the distance of the quartiles, as a share of the median.
-    ratio, low, high
-        Median and quartiles of the time as a multiple of the reference's in the same round; none for the reference.
-    limit
-        What the ratio should be at most, or at least where `atleast`.
-    """
-
-    group: str
-    name: str
-    seconds: float
-    spread: float
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    limit: float | None = None
-    atleast: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """Whether the limit is kept: nothing where there is none, and "unclear" where the quartiles straddle it."""
-        if self.limit is None or self.low is None or self.high is None:
-            return ""
-        if self.low <= self.limit <= self.high and self.low < self.high:
-            return "unclear"
-        return "met" if (self.low >= self.limit if self.atleast else self.high <= self.limit) else "missed"
-
-
-def interleaved(
-    calls: Mapping[str, Call], rounds: int, clock: Callable[[], float] = time.process_time
-) -> dict[str, list[float]]:
-    """Return the seconds of every call in every round; each round makes all calls, in an order that rotates.
-
-    What disturbs the machine for a while disturbs all of them alike.
-    """
-    names = list(calls)
-    taken: dict[str, list[float]] = {name: [] for name in names}
-    for call in calls.values():
-        call()
-    for number in range(rounds):
-        at = number % len(names)
-        for name in names[at:] + names[:at]:
-            began = clock()
-            calls[name]()
-            taken[name].append(clock() - began)
-    return taken
-
-
-def rows(
-    group: str,
-    taken: Mapping[str, Sequence[float]],
-    reference: str,
-    limits: Mapping[str, float] | None = None,
-    *,
-    inverse: bool = False,
-) -> list[Row]:
-    """Return medians, spreads and ratios to the reference, which comes first.
-
-    Parameters
-    ----------
-    inverse
-        Ratios say how many times faster than the reference, and limits are the least of them.
-    """
-    found = []
-    for name in sorted(taken, key=lambda name: name != reference):
-        low, middle, high = np.quantile(taken[name], [0.25, 0.5, 0.75])
-        spread = float((high - low) / 2 / middle)
-        if name == reference:
-            found.append(Row(group, name, float(middle), spread))
-            continue
-        pairs = zip(taken[name], taken[reference], strict=True)
-        ratios = [b / a if inverse else a / b for a, b in pairs]
-        quartiles = [float(q) for q in np.quantile(ratios, [0.25, 0.5, 0.75])]
-        limit = (limits or {}).get(name)
-        found.append(Row(group, name, float(middle), spread, quartiles[1], quartiles[0], quartiles[2], limit, inverse))
-    return found
-
-
-def _images(count: int, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _images(count: int, seed: int = 0) -> NDArray[np.uint8]:
     return generator(seed, "bench").integers(0, 256, (count, *SHAPE), dtype=np.uint8)
 
 
-def _labels(count: int, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _labels(count: int, seed: int = 0) -> NDArray[np.int64]:
     return generator(seed, "bench labels").integers(0, CLASSES, count)
 
 
@@ -164,7 +81,7 @@ def floor() -> Call:
     def step() -> None:
         model.zero_grad()
         F.cross_entropy(model(x), y).backward()
-        descend(model.parameters(), 0.001, 0.0)
+        descend(model.parameters(), LR, 0.0)
 
     return step
 
@@ -181,7 +98,7 @@ def learner(preset: str, settings: Mapping[str, object]) -> Learner:
             at = at.setdefault(group, {})  # type: ignore[assignment]
         at[name] = value
     given |= {"memory": MEMORY} if "memory" in kind.model_fields else {}
-    made = build(kind.model_validate({**given, "lr": 0.001}), SHAPE, classes=CLASSES, seed=0)
+    made = build(kind.model_validate({**given, "lr": LR}), SHAPE, classes=CLASSES, seed=0)
     for number in range(2 * MEMORY // 100 if isinstance(made, Parts) else 1):
         made.observe(_images(100, number), _labels(100, number))
         if number == 0:
@@ -189,16 +106,77 @@ def learner(preset: str, settings: Mapping[str, object]) -> Learner:
     return made
 
 
-def steps(names: Iterable[str], rounds: int) -> list[Row]:
-    """Measure a step of every method against the floor."""
+def steps(names: Iterable[str], rounds: int, against: Iterable[str] = ()) -> list[Row]:
+    """Measure a step of every method, and of experience replay by other packages, against the floor."""
     calls: dict[str, Call] = {"floor": floor()}
-    x, y = _images(BATCH, 7), _labels(BATCH, 7)
+    parts: dict[str, int] = {}
+    for peer in against:
+        x = torch.from_numpy(_images(2 * MEMORY)).float() / 255
+        network = partial(Classifier, SHAPE, classes=CLASSES, seed=0)
+        work = Work(network, x, torch.from_numpy(_labels(2 * MEMORY)), MEMORY, BATCH, LR)
+        for name, timed in PEERS[peer](work).items():
+            calls[name], parts[name] = timed.call, timed.steps
+    new = _images(BATCH, 7), _labels(BATCH, 7)
     for name in names:
         preset, settings, _ = STEPS[name]
-        made = learner(preset, settings)
-        calls[name] = partial(made.observe, x, y)
+        calls[name] = partial(learner(preset, settings).observe, *new)
     limits = {name: limit for name, (_, _, limit) in STEPS.items() if limit is not None}
-    return rows("step", interleaved(calls, rounds), "floor", limits)
+    taken = interleaved(calls, rounds)
+    a_step = {name: [seconds / parts.get(name, 1) for seconds in some] for name, some in taken.items()}
+    return rows("step", a_step, "floor", limits)
+
+
+def profile(rounds: int, *, repeats: int = 10) -> list[Row]:
+    """Measure which share of training is the network itself: what is left is all that this package adds.
+
+    Training is what a run does in a step of experience replay: take a batch out of the data, learn it, keep it, count
+    hits. The network is the same two forward and backward passes and the update, on tensors that are ready. The other
+    rows are the parts of the rest that can be called alone.
+    """
+    made = learner("er", {})
+    assert isinstance(made, Replay)
+    data, labels = _images(5000).transpose(0, 2, 3, 1).copy(), _labels(5000)
+    order = generator(0, "bench order").permutation(5000)
+    hits = torch.zeros((), dtype=torch.int64)
+
+    def batch() -> tuple[
+        np.ndarray[tuple[int, ...], np.dtype[np.uint8]], np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    ]:
+        return data[order[:BATCH]].transpose(0, 3, 1, 2), labels[order[:BATCH]]
+
+    def train() -> None:
+        made.observe(*batch())
+        hits.add_(made.hits)
+
+    raw, columns, new = receive(made, *batch())
+    old = made.memory[np.arange(BATCH)]
+
+    def network() -> None:
+        made.model.zero_grad()
+        for one in (new, old):
+            F.cross_entropy(made.model(one.x), one.y).backward()
+        descend(made.model.parameters(), LR, 0.0)
+
+    def rehearsed() -> None:
+        made.memory[made.retrieve(made.memory, new, made.model, made.rng["retrieve"])]
+
+    def filed() -> None:
+        made.memory.write(made.update(made.memory, new, made.model, made.rng["update"]), raw, columns)
+
+    parts: dict[str, Call] = {
+        "training": train,
+        "network": network,
+        "taking a batch in": lambda: receive(made, *batch()),
+        "rehearsed batch": rehearsed,
+        "filing in memory": filed,
+    }
+
+    def repeated(call: Call) -> Call:
+        return lambda: [call() for _ in range(repeats)]
+
+    taken = interleaved({name: repeated(call) for name, call in parts.items()}, rounds)
+    a_step = {name: [seconds / repeats for seconds in some] for name, some in taken.items()}
+    return rows("share of training", a_step, "training", {"network": 0.9}, atleast=True)
 
 
 def evaluation(rounds: int) -> list[Row]:
@@ -214,7 +192,7 @@ def evaluation(rounds: int) -> list[Row]:
                 plain(part.float() / 255).argmax(1)
 
     taken = interleaved({"naive loop": naive, "predict": lambda: made.predict(x)}, rounds)
-    return rows("500 answers", taken, "naive loop", {"predict": 1.45}, inverse=True)
+    return rows("500 answers", taken, "naive loop", {"predict": 1.45}, inverse=True, atleast=True)
 
 
 def augmentations(rounds: int) -> list[Row]:
@@ -273,96 +251,76 @@ def starting(rounds: int) -> list[Row]:
 
 GROUPS: Mapping[str, str] = {
     "step": "a step of every method, as a multiple of the bare step",
+    "profile": "the share of training that is the network itself",
     "evaluation": "answers, against the naive loop",
     "augmentation": "each augmentation and mix",
     "filing": "data path, snapshot, resume",
+    "memory": "peak memory of a process as its memory and its classes grow",
     "start": "start of a process",
     "scale": "step time and memory as the stream and the number of classes grow",
 }
 
 
-def bench(groups: Sequence[str] = (), *, rounds: int = 15, methods: Sequence[str] = ()) -> list[Row]:
+def bench(
+    groups: Sequence[str] = (),
+    *,
+    rounds: int = 15,
+    methods: Sequence[str] = (),
+    against: Sequence[str] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Row]:
     """Measure the groups named, or all but the scale run.
+
+    Parameters
+    ----------
+    methods
+        Only their steps; none: those of all.
+    against
+        Other packages whose steps are measured beside ours.
+    say
+        Is told what is measured next.
 
     Raises
     ------
     ConfigError
-        There is no such group or method.
+        There is no such group, method or package.
+    DualmixError
+        A package cannot be imported.
     """
-    for known, given in ((GROUPS, groups), (STEPS, methods)):
+    for known, given in ((GROUPS, groups), (STEPS, methods), (PEERS, against)):
         for name in given:
             if name not in known:
                 raise ConfigError(f"The benchmark has no {name!r}{nearest(name, known)} (known: {', '.join(known)}).")
+    wanted = groups or [name for name in GROUPS if name != "scale"]
+    if against and "step" not in wanted:
+        raise ConfigError("Other packages are measured in the group step: name it too.")
+    few = max(3, rounds // 3)
+    measures: Mapping[str, Callable[[], list[Row]]] = {
+        "step": lambda: steps(methods or STEPS, rounds, against),
+        "profile": lambda: profile(rounds),
+        "evaluation": lambda: evaluation(rounds),
+        "augmentation": lambda: augmentations(rounds),
+        "filing": lambda: filing(rounds),
+        "memory": lambda: weigh(few),
+        "start": lambda: starting(few),
+    }
     settle(1)
     gc.disable()
     try:
         found: list[Row] = []
-        for name in groups or [name for name in GROUPS if name != "scale"]:
-            match name:
-                case "step":
-                    found += steps(methods or STEPS, rounds)
-                case "evaluation":
-                    found += evaluation(rounds)
-                case "augmentation":
-                    found += augmentations(rounds)
-                case "filing":
-                    found += filing(rounds)
-                case "start":
-                    found += starting(max(3, rounds // 3))
+        for name in wanted:
+            if name in measures:
+                say(f"{name}: {GROUPS[name]}")
+                found += measures[name]()
         return found
     finally:
         gc.enable()
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A stretch of the scale run: images seen, classes known, seconds a step and the process's memory."""
-
-    images: int
-    classes: int
-    step_seconds: float
-    memory_mb: float
-
-
-def scale(images: int, classes: int, *, side: int = 8, stages: int = 20) -> list[Stage]:
-    """Stream synthetic images of ever new classes through experience replay; return how its cost develops."""
-    settle(1)
-    shape = (3, side, side)
-    made = build(get_method("er").model_validate({"memory": 5000}), shape, seed=0)
-    rng = generator(0, "scale")
-    found = []
-    per_stage = max(images // stages // BATCH, 1)
-    for stage in range(stages):
-        taken = []
-        for number in range(per_stage):
-            seen = (stage * per_stage + number) * BATCH
-            newest = max(1, round(classes * (seen + BATCH) / images))
-            y = rng.integers(max(0, newest - 50), newest, BATCH)
-            x = rng.integers(0, 256, (BATCH, *shape), dtype=np.uint8)
-            began = time.process_time()
-            made.observe(x, y)
-            taken.append(time.process_time() - began)
-        assert isinstance(made, Parts)
-        found.append(
-            Stage((stage + 1) * per_stage * BATCH, len(made.model.labels), statistics.median(taken), _resident())
-        )
-    return found
-
-
-def _resident() -> float:
-    """Return the process's memory now, in MB."""
-    status = Path("/proc/self/status")
-    if not status.is_file():
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    line = next(line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
-
-
-def record(found: Sequence[Row], stages: Sequence[Stage] = ()) -> str:
-    """Return what was measured as JSON, with what it was measured on."""
+def record(found: Sequence[Row], stages: Sequence[Stage] = (), against: Iterable[str] = ()) -> str:
+    """Return what was measured as JSON, with what it was measured on and the versions of other packages."""
     from dualmix.store import facts
 
     measured = [{**asdict(row), "verdict": row.verdict} for row in found]
-    return json.dumps({**facts(), "rows": measured, "scale": [asdict(stage) for stage in stages]}, indent=1)
+    told = {**facts(), "peers": versions(against), "rows": measured, "scale": [asdict(stage) for stage in stages]}
+    return json.dumps(told, indent=1)

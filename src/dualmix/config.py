@@ -43,6 +43,11 @@ class Model(Settings):
         source="reference",
     )
     std: tuple[float, ...] = value((), "channel deviations to divide by; []: no normalisation", source="reference")
+    precision: Literal["float32", "bfloat16"] = value(
+        "float32",
+        "bfloat16: the network is run under torch.autocast, its weights, logits and losses stay float32; other "
+        "results, and untested on CUDA",
+    )
 
     @model_validator(mode="after")
     def _normalisation_fits(self) -> Model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,18 +21,26 @@ NARROW = 16
 """Below this many channels oneDNN's strided 1x1 convolution overruns its workspace (uxlfoundation/oneDNN#6035)."""
 
 
+class Conv(nn.Conv2d):
+    """A convolution of zeros until `_initialise` fills it: torch's own generator, which is global, draws nothing."""
+
+    def reset_parameters(self) -> None:
+        """Set the weights to zeros."""
+        self.weight.data.zero_()
+
+
 class Block(nn.Module):
     """conv-BN-ReLU-conv-BN plus shortcut, then ReLU; a 1x1 conv and BN on the shortcut where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv1 = Conv(inputs, outputs, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.conv2 = Conv(outputs, outputs, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
         self.thin = stride if inputs < NARROW else 1
         self.shortcut = (
-            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride // self.thin, bias=False), nn.BatchNorm2d(outputs))
+            nn.Sequential(Conv(inputs, outputs, 1, stride // self.thin, bias=False), nn.BatchNorm2d(outputs))
             if stride != 1 or inputs != outputs
             else nn.Identity()
         )
@@ -59,7 +68,7 @@ class ReducedResNet18(nn.Module):
         channels, *sides = shape
         if min(sides) < POOL:
             raise ConfigError(f"Images of {sides[0]}x{sides[1]} pixels are too small: the least is {POOL}x{POOL}.")
-        self.stem = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
+        self.stem = Conv(channels, width, 3, 1, 1, bias=False)
         self.bn = nn.BatchNorm2d(width)
         blocks: list[nn.Module] = []
         inputs = width
@@ -94,6 +103,8 @@ class Classifier(nn.Module):
         Channels of the first stage.
     mean, std
         Channel statistics that normalise pixels in [0, 1]; empty: no normalisation.
+    precision
+        ``bfloat16``: the network is run under `torch.autocast`; weights, features and logits are float32 all the same.
     """
 
     mean: Tensor
@@ -108,18 +119,18 @@ class Classifier(nn.Module):
         width: int = 20,
         mean: Sequence[float] = (),
         std: Sequence[float] = (),
+        precision: Literal["float32", "bfloat16"] = "float32",
         device: str | torch.device = "cpu",
     ) -> None:
         super().__init__()
         if mean and len(mean) != shape[0]:
             raise ConfigError(f"model.mean has {len(mean)} numbers, but the images have {shape[0]} channels.")
         self.shape, self.classes, self.seed = shape, classes, seed
+        self.precision: Literal["float32", "bfloat16"] = precision
         self.labels: list[int | str] = []
         self._folded: Callable[[Tensor], Tensor] | None = None
         self._columns: dict[int | str, int] = {}
-        with torch.device("meta"):
-            self.backbone = ReducedResNet18(shape, width)
-        self.backbone.to_empty(device="cpu")
+        self.backbone = ReducedResNet18(shape, width)
         _initialise(self.backbone, seed)
         self.weight = nn.Parameter(torch.empty(0, self.backbone.features))
         self.bias = nn.Parameter(torch.empty(0))
@@ -139,12 +150,20 @@ class Classifier(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the features of images in [0, 1]."""
-        features: Tensor = (self._folded or self.backbone)((x - self.mean) / self.std if len(self.mean) else x)
-        return features
+        network = self._folded or self.backbone
+        normal = (x - self.mean) / self.std if len(self.mean) else x
+        if self.precision == "float32":
+            return network(normal)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return network(normal).float()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits over all columns."""
-        return F.linear(self.embed(x), self.weight, self.bias)
+        features = self.embed(x)
+        if self.precision == "float32":
+            return F.linear(features, self.weight, self.bias)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return F.linear(features, self.weight, self.bias).float()
 
     def admit(self, labels: Labels) -> Tensor:
         """Return the head column of each raw label; a label never seen takes the next column.
@@ -190,16 +209,32 @@ class Classifier(nn.Module):
     def reset(self) -> None:
         """Go back to the initial weights and statistics; labels keep their columns."""
         _initialise(self.backbone, self.seed)
-        columns = len(self.weight)
-        self.weight, self.bias = nn.Parameter(self.weight.detach()[:0]), nn.Parameter(self.bias.detach()[:0])
+        columns, device = len(self.weight), self.device
+        self.weight = nn.Parameter(torch.empty(0, self.backbone.features, device=device))
+        self.bias = nn.Parameter(torch.empty(0, device=device))
         self._grow(columns)
 
     def _grow(self, total: int) -> None:
         rows = [_head_row(self.seed, column, self.weight.shape[1]) for column in range(len(self.weight), total)]
         if rows:
             fresh = torch.from_numpy(np.stack(rows)).to(self.device)
-            self.weight = nn.Parameter(torch.cat([self.weight.detach(), fresh[:, :-1]]))
-            self.bias = nn.Parameter(torch.cat([self.bias.detach(), fresh[:, -1]]))
+            self.weight = nn.Parameter(_longer(self.weight.detach(), fresh[:, :-1]))
+            self.bias = nn.Parameter(_longer(self.bias.detach(), fresh[:, -1]))
+
+
+def _longer(rows: Tensor, more: Tensor) -> Tensor:
+    """Return `rows` with `more` behind them, in the same storage where it has room for them.
+
+    What is moved gets room for half as many rows again, so that a head which grows by one class a step is seldom moved.
+    """
+    known, total = len(rows), len(rows) + len(more)
+    if rows.untyped_storage().nbytes() >= total * more[0].numel() * rows.element_size():
+        longer = rows.as_strided((total, *rows.shape[1:]), rows.stride())
+    else:
+        longer = rows.new_empty((max(total, known * 3 // 2), *rows.shape[1:]))[:total]
+        longer[:known] = rows
+    longer[known:] = more
+    return longer
 
 
 def _head_row(seed: int, column: int, features: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
@@ -242,6 +277,17 @@ def glance(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(training)
+
+
+@contextmanager
+def exactly(model: Classifier) -> Iterator[None]:
+    """Glance at a model in float32, whatever its precision."""
+    precision, model.precision = model.precision, "float32"
+    try:
+        with glance(model):
+            yield
+    finally:
+        model.precision = precision
 
 
 @contextmanager

@@ -113,6 +113,50 @@ class Display:
         )
 
 
+@dataclass(slots=True)
+class Countdown:
+    """How far a long count has come and when it will be done; use it as a context and call `show`."""
+
+    console: Console
+    total: int
+    unit: str
+    _bar: Progress | None = None
+    _line: TaskID | None = None
+    _start: float = field(default_factory=time.monotonic)
+    _shown: float = field(default_factory=time.monotonic)
+
+    def __enter__(self) -> Countdown:
+        if self.console.is_terminal:
+            self._bar = Progress(
+                BarColumn(bar_width=None),
+                TextColumn("{task.completed:,}/{task.total:,} {task.fields[facts]}"),
+                console=self.console,
+                transient=True,
+                refresh_per_second=4,
+                expand=True,
+            )
+            self._line = self._bar.add_task("", total=self.total, facts=self.unit)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, done: int, facts: str) -> None:
+        """Say that so many are done, a few times a second on a terminal and twice a minute elsewhere."""
+        now = time.monotonic()
+        if now - self._shown < (LIVE_SECONDS if self._bar else PLAIN_SECONDS):
+            return
+        self._shown = now
+        left = clock((now - self._start) / done * (self.total - done))
+        told = f"{self.unit}  {facts}  ETA {left}"
+        if self._bar is not None and self._line is not None:
+            self._bar.update(self._line, completed=done, facts=told)
+        else:
+            self.console.print(f"{done:,}/{self.total:,} {told}", highlight=False)
+
+
 def clock(seconds: float) -> str:
     """Return a duration as h:mm:ss or m:ss."""
     minutes, rest = divmod(round(seconds), 60)

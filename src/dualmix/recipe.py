@@ -47,7 +47,14 @@ def build(
         raise ConfigError(f"A seed is a whole number from 0 to {2**32 - 1}, not {seed}.")
     model = model or Model()
     network = Classifier(
-        shape, classes=classes, seed=seed, width=model.width, mean=model.mean, std=model.std, device=device
+        shape,
+        classes=classes,
+        seed=seed,
+        width=model.width,
+        mean=model.mean,
+        std=model.std,
+        precision=model.precision,
+        device=device,
     )
     learner = method.build(network, Rng(seed))
     learner.recipe = {

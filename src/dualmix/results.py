@@ -30,6 +30,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default: report.html, .md, ...)")
     report.add_argument("--format", choices=tuple(ENDINGS), help="default: the ending of --out, else html")
     report.add_argument("--figures", type=Path, metavar="DIR", help="also write every figure as svg and pdf")
+    report.add_argument("--bench", type=Path, metavar="FILE", help="also show the record of `bench --out` on the page")
     compare = add("compare", _compare, "Show what differs between two runs.", parents=[store, plain])
     compare.add_argument("first", metavar="RUN", help="a run's folder, its name or a part of it")
     compare.add_argument("second", metavar="RUN", help="the other one")
@@ -55,12 +56,15 @@ def _report(given: argparse.Namespace) -> int:
         raise DualmixError(f"A report ends in {', '.join(ENDINGS)}, not {kind!r}: give --format or another --out.")
     if given.figures and kind != "html":
         raise DualmixError("--figures goes with --format html.")
+    if given.bench and kind != "html":
+        raise DualmixError("--bench goes with --format html.")
     out = given.out or Path(f"report.{ENDINGS[kind]}")
     found = collect(open_store(given.store))
     if kind == "html":
         from dualmix.report.page import html
+        from dualmix.report.speed import read
 
-        content = html(found, figures_to=given.figures)
+        content = html(found, figures_to=given.figures, speed=read(given.bench) if given.bench else None)
     else:
         from dualmix.report import words
 

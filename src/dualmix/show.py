@@ -20,11 +20,11 @@ from dualmix.registry import Preset, additions
 from dualmix.store import Folder
 
 if TYPE_CHECKING:
-    from dualmix.bench import Row, Stage
     from dualmix.calibrate import Deviation, Reading
     from dualmix.data.verify import Entry, Report
     from dualmix.proposition import Correlation, Verdict
     from dualmix.report.compare import Comparison, Difference
+    from dualmix.timing import Row, Stage
     from dualmix.tune import Search
 
 BAR = 24
@@ -314,8 +314,8 @@ def _rho(found: Correlation, of: str) -> str:
 
 def bench_table(found: Sequence[Row]) -> RenderableType:
     """Return what the benchmark measured: time, spread, ratio with its quartiles, and whether a limit is kept."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for name in ("", "ms", "spread", "ratio", "quartiles", "limit", "verdict"):
+    table = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True)
+    for name in ("", "median", "spread", "ratio", "quartiles", "limit", "verdict"):
         table.add_column(name, justify="left" if name in ("", "verdict") else "right", no_wrap=True)
     shown = ""
     for row in found:
@@ -325,11 +325,13 @@ def bench_table(found: Sequence[Row]) -> RenderableType:
         limit = "" if row.limit is None else f"{'>=' if row.atleast else '<='} {row.limit:g}"
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         quartiles = "" if row.low is None else f"{row.low:.2f}-{row.high:.2f}"
-        cells = (f"{1000 * row.seconds:.2f}", f"{100 * row.spread:.0f} %", ratio, quartiles, limit, row.verdict)
+        median = f"{row.median:.0f} MB" if row.unit == "MB" else f"{1000 * row.median:.2f} ms"
+        cells = (median, f"{100 * row.spread:.0f} %", ratio, quartiles, limit, row.verdict)
         table.add_row(f"  {row.name}", *cells)
     legend = (
-        "ms: median CPU time of a call, one thread; spread: half the distance of the quartiles; ratio: to the first "
-        "row of the group, round by round; unclear: the quartiles straddle the limit, so measure longer or in quiet."
+        "median: of the CPU time of a call, one thread, or of a process's peak memory; spread: half the distance of "
+        "the quartiles; ratio: to the first row of the group, round by round, for memory to what it may be (its memory "
+        "of images, its network and 300 MB); unclear: the quartiles straddle the limit, so measure longer or in quiet."
     )
     return Group(table, Text(legend, style="dim"))
 

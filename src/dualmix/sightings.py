@@ -28,8 +28,9 @@ class Sightings:
     def note(self, columns: NDArray[np.int64]) -> None:
         """Take note of a batch's columns."""
         fresh = max(int(columns.max()) + 1 - len(self.first), 0)
-        self.first = np.append(self.first, np.full(fresh, self.steps))
-        self.counts = np.append(self.counts, np.zeros(fresh, dtype=np.int64))
+        if fresh:
+            self.first = np.append(self.first, np.full(fresh, self.steps))
+            self.counts = np.append(self.counts, np.zeros(fresh, dtype=np.int64))
         np.add.at(self.counts, columns, 1)
         self.steps += 1
 

@@ -16,6 +16,8 @@ from dualmix import metrics
 from dualmix.config import RESULTS_VERSION, compose
 from dualmix.paper import jobs
 from dualmix.registry import presets
+from dualmix.report.speed import Speed
+from dualmix.timing import Row, Stage
 
 LOG = '{"at": "2026-11-16T00:00:00+0000", "event": "begin", "step": 0}\n'
 PLUGIN = """
@@ -203,3 +205,19 @@ def everything(root: Path) -> None:
     made(root, "er", 0, table=learned(8), **part)
     made(root, "er+dualmix", 0, table=learned(15), **part)
     made(root, "er", 0, {"method.memory": 300}, table=learned(8))
+
+
+def measured() -> Speed:
+    """Return what a benchmark could have measured: a reference, rows with and without a limit, and a scale run."""
+    rows = (
+        Row("step", "floor", 0.1, 0.01),
+        Row("step", "er", 0.108, 0.01, 1.08, 1.07, 1.09, 1.12),
+        Row("step", "mir", 0.27, 0.03, 2.7, 2.6, 2.8, 2.7),
+        Row("step", "dvc", 0.5, 0.02, 5.0, 4.9, 5.1),
+        Row("500 answers", "naive loop", 2.0, 0.01),
+        Row("500 answers", "predict", 1.0, 0.01, 1.4, 1.39, 1.41, 1.45, True),
+        Row("memory", "imports alone", 231.0, 0.0, unit="MB"),
+        Row("memory", "1,000 images", 300.0, 0.0, 0.98, 0.97, 0.99, 1.0, unit="MB"),
+    )
+    stages = (Stage(500, 5, 0.0123, 310.25), Stage(1000, 10, 0.0125, 311.0))
+    return Speed(rows, stages, "a processor, torch 2.13.0, one thread")

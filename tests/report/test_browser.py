@@ -20,7 +20,7 @@ from dualmix.report.page import html
 from dualmix.report.runs import collect
 from dualmix.store import Store
 
-from .makers import everything
+from .makers import everything, measured
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -32,7 +32,7 @@ FLAGS = (
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("browser")
     everything(root / "store")
-    (root / "report.html").write_text(html(collect(Store(root / "store"))))
+    (root / "report.html").write_text(html(collect(Store(root / "store")), speed=measured()))
     return root / "report.html"
 
 
@@ -96,7 +96,7 @@ def requests(browser: Any) -> set[str]:
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (390, "light")])
 def test_all_is_drawn_without_an_error_or_a_request(browser: Any, page: Path, width: int, scheme: str) -> None:
     shown(browser, page, width=width, scheme=scheme)
-    assert draw_all(browser) == 13
+    assert draw_all(browser) == 14
     assert browser.get_log("browser") == []
     assert requests(browser) == {page.as_uri()}
     assert run(browser, "return document.documentElement.scrollWidth <= innerWidth")

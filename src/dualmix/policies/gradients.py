@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from dualmix.memory import Memory
-from dualmix.model import Classifier, glance
+from dualmix.model import Classifier, exactly
 from dualmix.types import Batch, Placement, Slots
 
 FIRST = 0.1
@@ -68,7 +68,7 @@ class Gradients:
 
 def gradient(model: Classifier, batch: Batch) -> Tensor:
     """Return the gradient of a batch's mean loss in evaluation mode, flat."""
-    with glance(model), torch.enable_grad():
+    with exactly(model), torch.enable_grad():
         slopes = torch.autograd.grad(F.cross_entropy(model(batch.x), batch.y), list(model.parameters()))
     return torch.cat([slope.flatten() for slope in slopes])
 
@@ -80,7 +80,7 @@ def each_gradient(model: Classifier, batch: Batch) -> Tensor:
         return F.cross_entropy(functional_call(model, weights, (x[None],)), y[None])
 
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
-    with glance(model):
+    with exactly(model):
         slopes = vmap(grad(loss), in_dims=(None, 0, 0))(weights, batch.x, batch.y)
     return torch.cat([slopes[name].flatten(1) for name in weights], 1)
 

@@ -20,6 +20,7 @@ from dualmix.report import commands, tables, words
 from dualmix.report.gallery import Gallery, gallery
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import Collection, Content, Group, account
+from dualmix.report.speed import Speed
 from dualmix.store import Store
 
 LEVEL = 0.05
@@ -50,13 +51,15 @@ def verdicts(found: Collection) -> list[Verdict]:
     return check(Only(found.root, sorted(probed | trained)))
 
 
-def html(found: Collection, *, figures_to: Path | None = None) -> str:
+def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | None = None) -> str:
     """Return the page.
 
     Parameters
     ----------
     figures_to
         A folder that every figure is also written to, as svg and pdf.
+    speed
+        What a benchmark measured, to be shown too.
 
     Raises
     ------
@@ -78,7 +81,7 @@ def html(found: Collection, *, figures_to: Path | None = None) -> str:
     with altair.utils.schemapi.debug_mode(
         False
     ):  # the specs were checked by the tests; checking takes most of the time
-        drawn = figures(found, proved)
+        drawn = figures(found, proved, speed)
     language = ".".join(altair.SCHEMA_VERSION.split(".")[:2])
     pdf = {
         view.name + figure.id: vl_convert.vegalite_to_pdf(view.spec, vl_version=language)
@@ -121,6 +124,7 @@ def html(found: Collection, *, figures_to: Path | None = None) -> str:
         missing_pairs=commands.sweep("table1", ["er", "er+dualmix"]),
         figures=drawn,
         verdicts=proved,
+        speed=speed,
         rho=_rho,
         calibrations=calibrations(found),
         terms=list(TERMS),
