@@ -144,7 +144,7 @@ class RemoteStore(Store):
 
     def open(self, path: Path) -> RemoteFolder:
         """Open the copy of a run."""
-        return self._folder(path, Folder.open(path).key)
+        return self.at(path, Folder.open(path).key)
 
     def find(self, name: str) -> Folder:
         """Return a run as `Store.find` does, also by its address."""
@@ -162,7 +162,8 @@ class RemoteStore(Store):
         there = [self.root / name for name in self._names if name.endswith(end)]
         return sorted({*there, *super()._ending(end)})
 
-    def _folder(self, path: Path, key: str) -> RemoteFolder:
+    def at(self, path: Path, key: str = "") -> RemoteFolder:
+        """Return the copy of a run without a look at what it holds."""
         return RemoteFolder(path, key, self)
 
 

@@ -37,11 +37,13 @@ class Standing:
 def standing(folder: Folder, *, now: float) -> Standing:
     """Return where a run is; `now` is the time in seconds since the epoch."""
     name = folder.path.name
+    if folder.done:
+        scores = folder.read_json("scores.json")
+        tasks = len(scores["average_accuracy_by_task"])
+        return Standing(name, "done", tasks, tasks, scores["average_accuracy"], 0.0)
     if not (folder.path / "plan.json").is_file():
         return Standing(name, "running" if folder.busy else "waiting")
     plan = folder.read_json("plan.json")["tasks"]
-    if folder.done:
-        return Standing(name, "done", len(plan), len(plan), folder.read_json("scores.json")["average_accuracy"], 0.0)
     begun, scored, failed = _milestones(folder)
     accuracy, finished = (scored["accuracy"], scored["task"]) if scored else (None, 0)
     if not folder.busy:
@@ -58,7 +60,7 @@ def standing(folder: Folder, *, now: float) -> Standing:
 def standings(store: Store, *, now: float) -> list[Standing]:
     """Return where every run of a store is."""
     store.refresh()
-    return [standing(store.open(path), now=now) for path in store.paths()]
+    return [standing(store.at(path), now=now) for path in store.paths()]
 
 
 def _milestones(folder: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:

@@ -87,12 +87,13 @@ class Store:
             return Folder(self.run, key)
         known = self._ending(f"-{key[:12]}")
         name = f"{composed.label}-{composed.config.data.name}-s{composed.config.seed}-{key[:12]}"
-        return self._folder(known[0] if known else self.root / name, key)
+        return self.at(known[0] if known else self.root / name, key)
 
     def _ending(self, end: str) -> list[Path]:
         return sorted(self.root.glob(f"*{end}"))
 
-    def _folder(self, path: Path, key: str) -> Folder:
+    def at(self, path: Path, key: str = "") -> Folder:
+        """Return a run's folder without a look at what it holds; the key is for those who write to it."""
         return Folder(path, key)
 
     def find(self, name: str) -> Folder:
