@@ -72,7 +72,7 @@ def test_steps_and_other_groups_are_measured(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(bench, "MEMORY", 50)
     found = bench.bench(["step", "augmentation", "filing"], rounds=2, methods=["er", "er+dualmix, joint"])
     steps = {row.name: row for row in found if row.group == "step"}
-    assert list(steps) == ["floor", "er", "er+dualmix, joint"]
+    assert list(steps) == ["floor", "floor, 50 images", "er", "er+dualmix, joint"]
     assert all(row.median > 0 for row in found)
     joint = steps["er+dualmix, joint"].ratio
     assert joint is not None and joint > 1.2
@@ -158,10 +158,15 @@ def test_the_steps_of_a_peer_are_timed_beside_ours(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(bench, "PEERS", {"other": other})
     monkeypatch.setattr(bench, "MEMORY", 20)
-    monkeypatch.setattr(bench, "floor", lambda: lambda: None)
+    monkeypatch.setattr(bench, "floor", lambda images=20: lambda: None)
     monkeypatch.setattr(bench, "interleaved", lambda calls, rounds: interleaved(calls, rounds, lambda: next(ticks)))
     found = {row.name: row for row in bench.steps([], 3, ["other"])}
-    assert {name: row.ratio for name, row in found.items()} == {"floor": None, "other er": 1.0, "other er, long": 0.1}
+    assert {name: row.ratio for name, row in found.items()} == {
+        "floor": None,
+        "floor, 50 images": 1.0,
+        "other er": 1.0,
+        "other er, long": 0.1,
+    }
     (work,) = given
     assert (work.memory, work.batch, tuple(work.x.shape)) == (20, 10, (40, 3, 32, 32))
     assert float(work.x.max()) <= 1 and torch.equal(work.y, torch.from_numpy(bench._labels(40)))

@@ -47,8 +47,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's feature map."""
-        out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x[:, :, :: self.thin, :: self.thin]))
+        out: Tensor = self.bn1(self.conv1(x)).relu_()
+        out = self.bn2(self.conv2(out))
+        return out.add_(self.shortcut(x[:, :, :: self.thin, :: self.thin])).relu_()
 
 
 class ReducedResNet18(nn.Module):
@@ -84,7 +85,7 @@ class ReducedResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return one feature vector an image."""
-        x = self.blocks(F.relu(self.bn(self.stem(x))))
+        x = self.blocks(self.bn(self.stem(x)).relu_())
         return F.avg_pool2d(x, POOL).flatten(1)
 
 
@@ -330,11 +331,19 @@ def _fold(network: ReducedResNet18) -> Callable[[Tensor], Tensor]:
 
 
 @contextmanager
-def ahead(model: nn.Module, lr: float) -> Iterator[None]:
-    """Look at a model as it would be after a plain step along its gradients; weights and statistics come back as is."""
-    kept = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
-    for tensor, data in kept:
-        tensor.data = data.clone() if tensor.grad is None else data - lr * tensor.grad
+def ahead(model: nn.Module, lr: float, slopes: Sequence[Tensor] | None = None) -> Iterator[None]:
+    """Look at a model as it would be after a plain step along slopes, its gradients unless given.
+
+    Weights and statistics come back as they were.
+    """
+    weights, buffers = list(model.parameters()), list(model.buffers())
+    kept = [(tensor, tensor.data) for tensor in (*weights, *buffers)]
+    along: Sequence[Tensor | None] = slopes or [weight.grad for weight in weights]
+    for weight, slope in zip(weights, along, strict=True):
+        if slope is not None:
+            weight.data = weight.data.sub(slope, alpha=lr)
+    for buffer in buffers:
+        buffer.data = buffer.data.clone()
     try:
         yield
     finally:

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.func import functional_call
 
 from dualmix.memory import Memory
-from dualmix.model import Classifier, glance
+from dualmix.model import Classifier, ahead, glance
 from dualmix.types import Batch, Slots
 
 
@@ -47,14 +46,11 @@ class Interference:
 
     def interference(self, old: Batch, new: Batch, model: Classifier) -> Tensor:
         """Return by how much each old row's loss would grow."""
-        steps = zip(model.named_parameters(), slope(new, model), strict=True)
-        ahead = {name: weight.detach().sub(step, alpha=self.lr) for (name, weight), step in steps}
-        if self.bn == "eval":
-            with glance(model):
-                return _losses(functional_call(model, ahead, (old.x,)), old) - _losses(model(old.x), old)
-        with torch.no_grad():
-            then = functional_call(model, {**ahead, **_copied_buffers(model)}, (old.x,))
-            return _losses(then, old) - _losses(model(old.x), old)
+        slopes = slope(new, model)
+        with glance(model) if self.bn == "eval" else torch.no_grad():
+            with ahead(model, self.lr, slopes):
+                then = _losses(model, old)
+            return then - _losses(model, old)
 
 
 def slope(new: Batch, model: Classifier) -> Sequence[Tensor]:
@@ -66,13 +62,9 @@ def slope(new: Batch, model: Classifier) -> Sequence[Tensor]:
     found = [weight.grad for weight in weights if weight.grad is not None]
     if len(found) == len(weights):
         return found
-    logits = functional_call(model, _copied_buffers(model), (new.x,))
-    return torch.autograd.grad(new.loss(logits, new.y), weights)
+    with ahead(model, 0.0):
+        return torch.autograd.grad(new.loss(model(new.x), new.y), weights)
 
 
-def _copied_buffers(model: Classifier) -> dict[str, Tensor]:
-    return {name: buffer.clone() for name, buffer in model.named_buffers()}
-
-
-def _losses(logits: Tensor, batch: Batch) -> Tensor:
-    return F.cross_entropy(logits, batch.y, reduction="none")
+def _losses(model: Classifier, batch: Batch) -> Tensor:
+    return F.cross_entropy(model(batch.x), batch.y, reduction="none")
