@@ -16,7 +16,7 @@ from dualmix.config import compose
 from dualmix.errors import ConfigError
 from dualmix.losses import deviation
 from dualmix.memory import Memory
-from dualmix.methods import DERpp, Mixing
+from dualmix.methods import DERpp
 from dualmix.policies.recall import Told
 from dualmix.policies.reservoir import Reservoir
 from dualmix.registry import split_name
@@ -136,7 +136,7 @@ def test_a_name_may_hold_a_plus(name: str, parts: tuple[str, list[str]]) -> None
 
 
 def test_additions_follow_from_the_parts() -> None:
-    assert compose("der+++dualmix").config.method.mix == Mixing(view=1.0, enmix=1.0, adpmix=1.0)
+    assert compose("der+++dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     assert list(dualmix.create("der+++dualmix", SHAPE, memory=5).mixes) == ["recall", "view", "enmix", "adpmix"]
     with pytest.raises(ConfigError, match="can be added"):
         dualmix.create("er+", SHAPE)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import dualmix
 from dualmix.config import compose
 from dualmix.losses import among_themselves
-from dualmix.methods import Mixing
 
 SHAPE, LR = (1, 8, 8), 0.1
 
@@ -87,5 +86,5 @@ def test_hits_are_counted_over_all_columns() -> None:
 
 
 def test_additions_follow_from_the_parts() -> None:
-    assert compose("er-ace+dualmix").config.method.mix == Mixing(view=1.0, enmix=1.0, adpmix=1.0)
+    assert compose("er-ace+dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     assert set(dualmix.create("er-ace+adpmix", SHAPE, memory=5).mixes) == {"view", "adpmix"}

@@ -17,7 +17,7 @@ import dualmix
 from dualmix.config import compose
 from dualmix.learners.replay import Replay
 from dualmix.memory import Memory
-from dualmix.methods import GSS, Mixing
+from dualmix.methods import GSS
 from dualmix.model import Classifier
 from dualmix.policies.gradients import Gradients, closest, draw, each_gradient, gradient
 from dualmix.policies.uniform import Uniform
@@ -215,7 +215,7 @@ def test_settings_reach_the_policy() -> None:
     assert isinstance(learner, Replay)
     assert (learner.retrieve, learner.update) == (Uniform(3), Gradients(4, 5))
     assert "reservoir" not in GSS.model_fields
-    assert compose("gss+dualmix").config.method.mix == Mixing(view=1.0, enmix=1.0, adpmix=1.0)
+    assert compose("gss+dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     assert set(dualmix.create("gss+enmix", SHAPE, memory=5).mixes) == {"enmix"}
 
 

@@ -15,7 +15,7 @@ from dualmix.config import compose
 from dualmix.errors import ConfigError
 from dualmix.learners.replay import Replay
 from dualmix.memory import Memory
-from dualmix.methods import MIR, Mixing
+from dualmix.methods import MIR
 from dualmix.model import Classifier
 from dualmix.policies.interference import Interference, slope
 from dualmix.policies.reservoir import Reservoir
@@ -176,6 +176,6 @@ def test_settings_reach_the_policy() -> None:
 
 
 def test_additions_follow_from_the_parts() -> None:
-    assert compose("mir+dualmix").config.method.mix == Mixing(view=1.0, enmix=1.0, adpmix=1.0)
+    assert compose("mir+dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     learner = dualmix.create("mir+dualmix", SHAPE, memory=5)
     assert set(learner.mixes) == {"view", "enmix", "adpmix"}

@@ -30,11 +30,12 @@ SHAPE = (3, 8, 8)
 NARROW = Model(width=2)
 ALL = {"view": 1.0, "enmix": 1.0, "adpmix": 1.0}
 PRESETS = {
-    "er+da": {"view": 1.0},
-    "er+enmix": {"enmix": 1.0},
-    "er+adpmix": {"view": 1.0, "adpmix": 1.0},
-    "er+dualmix": ALL,
+    "er+da": ("view",),
+    "er+enmix": ("enmix",),
+    "er+adpmix": ("view", "adpmix"),
+    "er+dualmix": ("view", "enmix", "adpmix"),
 }
+"""What each preset mixes in; its terms, the new and the rehearsed batch among them, share one mean."""
 Step = tuple[np.ndarray, np.ndarray]
 
 
@@ -118,10 +119,11 @@ def test_a_mix_without_weight_draws_nothing() -> None:
 def test_presets_turn_on_what_they_name(name: str) -> None:
     composed = compose(name, {"method.memory": 20})
     mix, plain = composed.config.method.mix, compose("er").config.method
-    assert mix == Mixing(**PRESETS[name])
+    terms = ("stream", "replay", *PRESETS[name])
+    assert mix == Mixing(**dict.fromkeys(terms, {3: 1 / 3, 4: 0.25, 5: 0.2}[len(terms)]))
     assert composed.config.method.model_copy(update={"mix": Mixing(), "memory": plain.memory}) == plain
-    for weight in ALL:
-        assert composed.origins[f"method.mix.{weight}"] == (f"preset {name}" if weight in PRESETS[name] else "default")
+    for weight in ("stream", "replay", *ALL):
+        assert composed.origins[f"method.mix.{weight}"] == (f"preset {name}" if weight in terms else "default")
     made = build(composed.config.method, SHAPE, model=NARROW)
     assert list(made.mixes) == list(PRESETS[name])
     taught(made, stream(3))
@@ -136,7 +138,7 @@ def test_a_memory_is_needed_to_mix() -> None:
 
 def test_flags_change_a_preset() -> None:
     mix = compose("er+dualmix", {"method.mix.view": "0", "method.mix.old": "task"}).config.method.mix
-    assert (mix.view, mix.enmix, mix.adpmix, mix.old) == (0, 1, 1, "task")
+    assert (mix.view, mix.enmix, mix.adpmix, mix.old) == (0, 0.2, 0.2, "task")
     with pytest.raises(ConfigError, match=r"--method\.mix\.alpha"):
         compose("er+dualmix", {"method.mix.alpha": "0"})
 
@@ -231,7 +233,14 @@ class Watched:
         return np.array(self.slots[-1])
 
 
-@pytest.mark.parametrize("mix", [*PRESETS.values(), {**ALL, "stream": 0.0, "replay": 0.0}, {"augment_stream": True}])
+@pytest.mark.parametrize(
+    "mix",
+    [
+        *(dict.fromkeys(terms, 1.0) for terms in PRESETS.values()),
+        {**ALL, "stream": 0.0, "replay": 0.0},
+        {"augment_stream": True},
+    ],
+)
 def test_mixes_change_neither_what_is_retrieved_nor_what_is_stored(mix: dict[str, Any]) -> None:
     made = [learner(memory=10), learner(mix, memory=10)]
     for each in made:

@@ -17,7 +17,7 @@ import dualmix
 from dualmix.config import compose
 from dualmix.learners.replay import Replay
 from dualmix.memory import Memory
-from dualmix.methods import ASER, Mixing
+from dualmix.methods import ASER
 from dualmix.model import Classifier
 from dualmix.policies.shapley import ShapleyRetrieve, ShapleyUpdate, balanced, knn_shapley
 from dualmix.rng import Rng
@@ -266,5 +266,5 @@ def test_settings_reach_the_policies() -> None:
     preset = compose("aser").config.method
     assert isinstance(preset, ASER) and learner.forward == preset.forward == "pooled"
     assert (preset.n_smp_cls, preset.k, preset.variant) == (2, 3, "asvm")
-    assert compose("aser+dualmix").config.method.mix == Mixing(view=1.0, enmix=1.0, adpmix=1.0)
+    assert compose("aser+dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     assert dualmix.create("aser+dualmix", SHAPE, memory=5).forward == "pooled"
