@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -220,3 +222,18 @@ def test_the_scale_run_prints_a_table(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as left:
         main(["bench", "scale", "--width", "0"])
     assert left.value.code == 2
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_network_is_the_one_that_is_written_down(training: bool) -> None:
+    """What is done in place, or in another layout, changes no bit of features and gradients."""
+    network = Classifier((3, 32, 32), classes=5, width=8, seed=3).train(training)
+    x = torch.rand(6, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    found = []
+    for features in (network.backbone, partial(bench._as_written, copy.deepcopy(network.backbone))):
+        seen = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        out = features(seen)
+        out.square().sum().backward()
+        found.append((out.detach(), seen.grad))
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1] is not None and torch.equal(found[0][1], found[1][1])

@@ -16,7 +16,7 @@ from dualmix.rng import Rng
 from dualmix.sightings import Sightings
 from dualmix.types import Batch, ImagesLike, Labels, LabelsLike, State
 
-CHUNK = 32
+CHUNK = 50
 """Images that are looked at together: larger chunks are no quicker and take more memory."""
 
 
