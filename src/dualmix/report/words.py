@@ -30,7 +30,7 @@ def markdown(found: Collection) -> str:
         parts += [f"## {table.title}", "", table.caption, "", *_md_table(heads, rows), ""]
         parts += _notes(table)
         parts += ["<details><summary>How to reproduce each cell</summary>", ""]
-        parts += [f"- {where(cell)}: `{cell.command}`" for cell in table.cells()]
+        parts += dict.fromkeys(f"- {where(cell)}: `{cell.command}`" for cell in table.cells())
         parts += ["", "</details>", ""]
     parts += ["## With DualMix against without", ""]
     rows = [
