@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dualmix import metrics
+from dualmix.calibrate import BASE
 from dualmix.config import RESULTS_VERSION, compose
 from dualmix.paper import jobs
 from dualmix.registry import presets
@@ -200,7 +201,8 @@ def everything(root: Path) -> None:
             if first:
                 made(root, label, 0, values, table=learned(rows[label][0] + 5))
             if label != "er":
-                made(root, label, 0, {**values, "method.mix.replay": 0.0}, table=learned(rows[label][0]))
+                base = {f"method.{path}": given for path, given in BASE[label].items()}
+                made(root, label, 0, {**values, **base, "method.mix.replay": 0.0}, table=learned(rows[label][0]))
     part = {"data": "mini_imagenet", "notes": ["subset: 100 of 500 training images a class"]}
     made(root, "er", 0, table=learned(8), **part)
     made(root, "er+dualmix", 0, table=learned(15), **part)
