@@ -58,21 +58,21 @@ class Board:
             if known != state:
                 self._states[run.folder.key] = state
                 if known is not None or run.state == "running":
-                    self._tell(run)
+                    self._tell(run, failed=known is not None and known[1] < run.tries)
         now = time.monotonic()
         if self._live is not None and now - self._shown >= LIVE_SECONDS:
             self._shown = now
             self._live.update(self.table(runs), refresh=True)
 
-    def _tell(self, run: Entry) -> None:
-        """Print a line about a run whose state has changed."""
+    def _tell(self, run: Entry, *, failed: bool) -> None:
+        """Print a line about a run whose state has changed, maybe because it failed once more."""
         name = run.folder.path.name
         if run.state == "done":
             scores = run.folder.read_json("scores.json")
             line = f"done     {name}  {percent(scores['average_accuracy'])}"
         elif run.state == "failed":
             line = f"failed   {name} (tried {run.tries} times): {run.fault.splitlines()[-1]}"
-        elif run.state == "waiting" and run.tries:
+        elif failed:
             line = f"again    {name}: {run.fault.splitlines()[-1]}"
         elif run.state == "running" and self._live is None:
             line = f"starts   {name}"
