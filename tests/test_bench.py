@@ -208,7 +208,8 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     names = [*bench.STEPS, *FOOTPRINTS, "avalanche er, nhwc", "avalanche er, long"]
     found = [Row("step", name, 1.23456, 0.123, 10.0, 10.25, 10.75, 10.5) for name in names]
     console = Console(width=80, file=StringIO())
-    console.print(bench_table([*found, Row("memory", "imports alone", 1234.5, 0.1, unit="MB")]))
+    start = Row("start-up (wall)", "to the first step", 1.65, 0.02, 144.5, 141.31, 145.2)
+    console.print(bench_table([*found, Row("memory", "imports alone", 1234.5, 0.1, unit="MB"), start]))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert all(f"  {name} " in line for name, line in zip(names, lines[4:], strict=False))
     assert lines[4].endswith("1234.56 ms    12 %  10.00  10.25-10.75  <= 10.5  unclear ")

@@ -323,8 +323,9 @@ def bench_table(found: Sequence[Row]) -> RenderableType:
             shown = row.group
             table.add_row(Text(row.group, style="bold"))
         limit = "" if row.limit is None else f"{'>=' if row.atleast else '<='} {row.limit:g}"
-        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        quartiles = "" if row.low is None else f"{row.low:.2f}-{row.high:.2f}"
+        digits = 2 if (row.ratio or 0) < 100 else 0
+        ratio = "" if row.ratio is None else f"{row.ratio:.{digits}f}"
+        quartiles = "" if row.low is None else f"{row.low:.{digits}f}-{row.high:.{digits}f}"
         median = f"{row.median:.0f} MB" if row.unit == "MB" else f"{1000 * row.median:.2f} ms"
         cells = (median, f"{100 * row.spread:.0f} %", ratio, quartiles, limit, row.verdict)
         table.add_row(f"  {row.name}", *cells)
