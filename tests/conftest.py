@@ -25,6 +25,16 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["DUALMIX_CACHE"] = str(_common(tmp_path_factory) / "cache")
 
 
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test registers is forgotten after it, so that no test depends on what ran before it."""
+    import dualmix.methods  # noqa: F401
+    from dualmix import registry
+
+    for known in ("_METHODS", "_PRESETS", "_ADDITIONS"):
+        monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
+
+
 @pytest.fixture(scope="session")
 def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the real images: DUALMIX_REAL_DATA, else ../shared/data unpacked once for all workers."""

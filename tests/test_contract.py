@@ -95,12 +95,6 @@ def fault(learner: type[Replay]) -> Method:
     return made(memory=20)
 
 
-@pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setattr(registry, "_PRESETS", dict(registry._PRESETS))
-
-
 class MovesStatistics(Replay):
     def predict(self, x: Any) -> Any:
         self.model.train()

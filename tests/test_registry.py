@@ -32,9 +32,7 @@ class Own(ER):
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setattr(registry, "_PRESETS", dict(registry._PRESETS))
+def _own_modules() -> Iterator[None]:
     yield
     for name in [n for n in sys.modules if n == "installed_method" or n.startswith("dualmix_plugin_")]:
         del sys.modules[name]

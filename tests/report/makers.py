@@ -16,18 +16,10 @@ from dualmix import metrics
 from dualmix.calibrate import BASE
 from dualmix.config import RESULTS_VERSION, compose
 from dualmix.paper import jobs
-from dualmix.registry import presets
 from dualmix.report.speed import Speed
 from dualmix.timing import Row, Stage
 
 LOG = '{"at": "2026-11-16T00:00:00+0000", "event": "begin", "step": 0}\n'
-PLUGIN = """
-from dualmix.methods import Rehearsal
-from dualmix.registry import register
-
-for name in {names}:
-    register(name)(type(name.upper(), (Rehearsal,), {{"build": lambda self, model, rng: None, "__doc__": name}}))
-"""
 
 
 def counts(right: Sequence[Sequence[int]], images: int = 10) -> np.ndarray:
@@ -116,14 +108,8 @@ def accurate(
         made(root, label, seed, values, table=table, **more)
 
 
-def whole_paper(root: Path, seeds: int = 10) -> Path:
-    """Write all runs of Tables 1 to 3 with 20 tasks of 5 classes, and a plugin for methods that are not there yet."""
-    missing = sorted({job.preset.split("+")[0] for job in jobs("table1")} - presets().keys())
-    plugin = root.parent / "rest_of_the_paper.py"
-    plugin.write_text(PLUGIN.format(names=missing))
-    from dualmix.registry import load_plugin
-
-    load_plugin(plugin)
+def whole_paper(root: Path, seeds: int = 10) -> None:
+    """Write all runs of Tables 1 to 3 with 20 tasks of 5 classes."""
     rng = np.random.default_rng(0)
     tables = []
     for _ in range(7):
@@ -144,7 +130,6 @@ def whole_paper(root: Path, seeds: int = 10) -> Path:
     for number, (label, data, memory, seed) in enumerate(sorted(wanted, key=str)):
         values = {} if memory is None else {"method.memory": memory}
         made(root, label, seed, values, table=tables[(number + seed) % 7], data=data)
-    return plugin
 
 
 def record(task: int, classes: int, operators: Mapping[str, float], gate: tuple[int, int] = (0, 0)) -> dict[str, Any]:

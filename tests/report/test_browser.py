@@ -84,6 +84,9 @@ def draw_all(browser: Any) -> int:
     for box in browser.find_elements("css selector", ".figure"):
         run(browser, "arguments[0].scrollIntoView({behavior: 'instant'})", box)
         until(lambda box=box: run(browser, "return arguments[0].dataset.drawn", box))
+    # A figure whose width has changed is drawn again a moment later, and is empty meanwhile.
+    filled = "return [...document.querySelectorAll('.figure')].every(box => box.querySelector('svg'))"
+    until(lambda: run(browser, filled))
     return len(browser.find_elements("css selector", ".figure .canvas svg"))
 
 
@@ -114,7 +117,8 @@ def test_it_opens_at_once(browser: Any, page: Path) -> None:
 
 def test_colours_follow_the_system(browser: Any, page: Path) -> None:
     def ink() -> tuple[str, str]:
-        text = run(browser, "return document.querySelector('.canvas svg .role-axis-label text').getAttribute('fill')")
+        label = "document.querySelector('.canvas svg .role-axis-label text')?.getAttribute('fill')"
+        text = until(lambda: run(browser, f"return {label}"))
         return run(browser, "return getComputedStyle(document.body).backgroundColor"), text
 
     shown(browser, page)

@@ -181,14 +181,14 @@ def test_the_whole_paper_in_time_and_size(tmp_path: Path) -> None:
     """1,140 runs: under 40 s of processor time (20 s in quiet), no torch, and a page under 6 MB."""
     root = tmp_path / "store"
     root.mkdir()
-    plugin = whole_paper(root)
+    whole_paper(root)
     assert len(list(root.iterdir())) == 1140
     out = tmp_path / "report.html"
     script = (
         "import sys\nfrom dualmix.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
         "    assert 'torch' not in sys.modules"
     )
-    words = ["report", "--store", str(root), "--out", str(out), "--plugin", str(plugin)]
+    words = ["report", "--store", str(root), "--out", str(out)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -56,7 +56,7 @@
     return spec;
   };
   const shown = async (box) => (await figures())[box.dataset.figure][+(box.querySelector("select")?.value ?? 0)];
-  const draw = async (box) => {
+  const drawn = async (box) => {
     const canvas = box.querySelector(".canvas"), width = canvas.clientWidth;
     box.dataset.width = width;
     const view = await shown(box);
@@ -64,9 +64,10 @@
     box.view = await vegaEmbed(canvas, fitted(view.spec, width), { actions: false, renderer: "svg", config: theme(dark.matches), tooltip: { theme: dark.matches ? "dark" : "light" } });
     box.dataset.drawn = view.name;
   };
+  const draw = (box) => { box.turn = Promise.resolve(box.turn).then(() => drawn(box)); };
   const boxes = [...document.querySelectorAll(".figure")];
   const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) if (isIntersecting && !target.dataset.drawn) draw(target);
+    for (const { isIntersecting, target } of entries) if (isIntersecting && !target.turn) draw(target);
   }, { rootMargin: "300px" });
   boxes.forEach((box) => near.observe(box));
   const redraw = (which) => boxes.filter((box) => box.dataset.drawn && which(box)).forEach(draw);
