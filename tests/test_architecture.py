@@ -18,7 +18,7 @@ import dualmix
 ROOT = Path(dualmix.__file__).parent
 LAYERS = (
     ("errors", "rng", "settings", "files", "types", "augmentations", "extras", "process"),
-    ("data", "stream", "model", "memory", "inputs", "sightings", "transforms", "mixing", "heads"),
+    ("data", "stream", "model", "memory", "inputs", "graphs", "sightings", "transforms", "mixing", "heads"),
     ("policies", "losses", "readout"),
     ("learners",),
     ("registry", "methods", "config"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import yaml
-from pydantic import BaseModel, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from dualmix.augmentations import check_name
@@ -95,8 +95,18 @@ class Common(Settings):
         source="ours",
         pattern=r"^(cpu|cuda(:\d+)?)$",
     )
+    graphs: bool = value(
+        False, "replay the network's training passes as CUDA graphs; needs device cuda, and untested", source="ours"
+    )
     threads: int = value(1, "torch threads of the process", source="ours", ge=1)
     save_every: int = value(500, "steps between snapshots (one is also made after each task)", source="ours", ge=1)
+
+    @field_validator("graphs")
+    @classmethod
+    def _for_cuda(cls, graphs: bool, given: ValidationInfo) -> bool:
+        if graphs and given.data.get("device") == "cpu":
+            raise ValueError("graphs are for CUDA: add --device cuda, or leave them off")
+        return graphs
 
 
 class Config(Common, Generic[MethodT]):

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dualmix.errors import ConfigError, InputError
+from dualmix.graphs import Graphs
 from dualmix.rng import generator
 from dualmix.types import Labels
 
@@ -106,6 +107,8 @@ class Classifier(nn.Module):
         Channel statistics that normalise pixels in [0, 1]; empty: no normalisation.
     precision
         ``bfloat16``: the network is run under `torch.autocast`; weights, features and logits are float32 all the same.
+    graphs
+        Replay training passes as CUDA graphs.
     """
 
     mean: Tensor
@@ -122,6 +125,7 @@ class Classifier(nn.Module):
         std: Sequence[float] = (),
         precision: Literal["float32", "bfloat16"] = "float32",
         device: str | torch.device = "cpu",
+        graphs: bool = False,
     ) -> None:
         super().__init__()
         if mean and len(mean) != shape[0]:
@@ -139,6 +143,7 @@ class Classifier(nn.Module):
         self.register_buffer("mean", torch.tensor(tuple(mean)).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(tuple(std)).view(-1, 1, 1), persistent=False)
         self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._graphs = Graphs(self.backbone) if graphs else None
 
     @property
     def device(self) -> torch.device:
@@ -151,11 +156,11 @@ class Classifier(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the features of images in [0, 1]."""
-        network = self._folded or self.backbone
+        network = self._folded or self._graphs or self.backbone
         normal = (x - self.mean) / self.std if len(self.mean) else x
         if self.precision == "float32":
             return network(normal)
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
             return network(normal).float()
 
     def forward(self, x: Tensor) -> Tensor:

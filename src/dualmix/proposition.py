@@ -218,7 +218,10 @@ def _operator(method: Mapping[str, Any]) -> str | None:
     return "enmix" if on == {"enmix"} and mix["augment"] == "standard" else None
 
 
-FREE = ("data.", "stream.", "model.", "probes.", "seed", "order_seed", "run_seed", "device", "threads", "save_every")
+FREE = (
+    "data.", "stream.", "model.", "probes.", "seed", "order_seed", "run_seed", "save_every", "device", "graphs",
+    "threads",
+)  # fmt: skip
 """Settings in which runs that are compared may differ from their preset, or in part from each other."""
 
 

@@ -88,7 +88,13 @@ def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
     order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
     classes = order.classes if config.model.head == "fixed" else None
     learner = build(
-        config.method, images.shape, classes=classes, seed=run_seed, model=config.model, device=config.device
+        config.method,
+        images.shape,
+        classes=classes,
+        seed=run_seed,
+        model=config.model,
+        device=config.device,
+        graphs=config.graphs,
     )
     return order, learner
 

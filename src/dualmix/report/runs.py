@@ -27,7 +27,7 @@ ROWS = (
     *dict.fromkeys(row for name in ACCURACY for row in (ABLATION_ACCURACY if name == "er" else (name,))),
 )
 """Methods in the order of the paper's tables."""
-FREE = ("data.name", "data.root", "data.path", "method.memory", "seed", "save_every", "device", "threads")
+FREE = ("data.name", "data.root", "data.path", "method.memory", "seed", "save_every", "device", "graphs", "threads")
 """Settings in which a run may differ from its preset and still stand for it; data and memory are its column."""
 CHECKED = ("average_accuracy", "forgetting")
 MEASURES, GAPS = {"mean_variance", "covariance"}, {"gap", "gap_variance", "gap_bias"}
