@@ -10,11 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dualmix.learners.parts import CHUNK
 from dualmix.learners.replay import Replay
 from dualmix.memory import Memory
 from dualmix.methods import ER, Finetune
-from dualmix.model import Classifier
+from dualmix.model import CHUNK, Classifier
 from dualmix.policies.reservoir import Reservoir
 from dualmix.policies.uniform import Uniform
 from dualmix.rng import Rng

@@ -268,7 +268,7 @@ def _split(words: list[str]) -> tuple[list[str], dict[str, str], list[str], bool
         elif left and not left[-1].startswith("--"):
             settings[name[2:]] = left.pop()
         else:
-            faults.append(f"{name}: needs a value")
+            faults.append(f"{name}: needs a value (a switch: true or false)")
     wants_settings = words[0] == "run" and positional > 1 and any(word in HELP for word in rest)
     return [word for word in rest if not (wants_settings and word in HELP)], settings, faults, wants_settings
 

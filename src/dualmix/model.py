@@ -18,6 +18,8 @@ from dualmix.rng import generator
 from dualmix.types import Labels
 
 POOL = 4
+CHUNK = 50
+"""Images that are looked at together: larger chunks are no quicker and take more memory."""
 NARROW = 16
 """Below this many channels oneDNN's strided 1x1 convolution overruns its workspace (uxlfoundation/oneDNN#6035)."""
 

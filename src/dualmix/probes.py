@@ -13,10 +13,10 @@ from torch import Tensor
 
 from dualmix.config import Probes
 from dualmix.data import Images
-from dualmix.learners.parts import CHUNK, Parts
+from dualmix.learners.parts import Parts
 from dualmix.learners.replay import Replay
 from dualmix.mixing import EnMix, View, head_norms
-from dualmix.model import Classifier, folded
+from dualmix.model import CHUNK, Classifier, folded
 from dualmix.rng import generator
 from dualmix.stream import Plan
 from dualmix.transforms import transform

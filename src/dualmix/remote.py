@@ -27,7 +27,7 @@ from dualmix.errors import ConfigError, StoreError
 from dualmix.files import write_bytes, write_json
 from dualmix.lease import Lease, alive
 from dualmix.location import Found, Location, plain
-from dualmix.store import Folder, Store
+from dualmix.store import RECENT, Folder, Store
 
 if TYPE_CHECKING:
     from dualmix.types import State
@@ -40,8 +40,6 @@ READ = frozenset(
 """Files of a run that commands read; the others are fetched only to go on with it."""
 TOGETHER = 64
 """Runs whose files are fetched at a time."""
-RECENT = 30.0
-"""Seconds for which a command that has looked at a run need not look again."""
 
 
 def open_store(location: Path | str, run: Path | None = None) -> Store:

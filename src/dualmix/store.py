@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 KEPT = 2
 """Snapshots kept: if the newest is damaged, the one before it is used."""
+RECENT = 30.0
+"""Seconds for which what a store elsewhere told is taken to be so, where nothing is decided by it."""
 
 
 class Store:

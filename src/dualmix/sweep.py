@@ -16,13 +16,11 @@ from dualmix.config import Composed, compose
 from dualmix.data import load
 from dualmix.errors import ConfigError, StoreError
 from dualmix.status import Standing, State, standing
-from dualmix.store import Folder, Store
+from dualmix.store import RECENT, Folder, Store
 
 POLL = 0.1
 ELSEWHERE = 2.0
 """Seconds until a run that another process works on is looked at again."""
-RECENT = 30.0
-"""Seconds for which what a store elsewhere told is taken to be so, where nothing is decided by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,10 @@ from torch import Tensor, nn
 from dualmix.errors import InputError
 from dualmix.inputs import as_labels, as_pixels
 from dualmix.memory import Memory
-from dualmix.model import Classifier, folded
+from dualmix.model import CHUNK, Classifier, folded
 from dualmix.rng import Rng
 from dualmix.sightings import Sightings
 from dualmix.types import Batch, ImagesLike, Labels, LabelsLike, State
-
-CHUNK = 50
-"""Images that are looked at together: larger chunks are no quicker and take more memory."""
 
 
 @runtime_checkable

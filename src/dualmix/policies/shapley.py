@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dualmix.memory import Memory
-from dualmix.model import Classifier, folded
+from dualmix.model import CHUNK, Classifier, folded
 from dualmix.policies.uniform import Uniform
 from dualmix.types import Batch, Placement, Slots
-
-CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True)
