@@ -258,6 +258,23 @@ def test_the_host_trains_on_one_mean_over_all_rows(old: int) -> None:
             torch.testing.assert_close(got, weight - 0.1 * slope, rtol=1e-3, atol=1e-5)
 
 
+def test_a_mix_joins_the_one_mean_and_weights_are_relative() -> None:
+    """6 new, 3 rehearsed and 3 viewed rows in one pass; the loss is a weighted mean of all rows' own losses."""
+    weights = {"stream": 0.2, "replay": 0.4, "view": 0.1, "augment": "identity"}
+    learner = dualmix.create("aser", SHAPE, classes=4, memory=40, memory_batch=3, lr=0.1, mix=weights)
+    labels = np.arange(6) % 4
+    learner.observe(rows(6, 0)[0].permute(0, 3, 1, 2), labels)
+    x = rows(6, 1)[0].permute(0, 3, 1, 2)
+    slots = copy.deepcopy(learner.rng)["retrieve"].choice(6, size=3, replace=False)
+    held = learner.memory.x[slots].permute(0, 3, 1, 2)
+    columns = torch.cat([torch.from_numpy(labels), learner.memory.y[slots], learner.memory.y[slots]])
+    z = copy.deepcopy(learner.model).train()(torch.cat([x, held, held]).float() / 255)
+    own = torch.logsumexp(z, 1) - z[torch.arange(12), columns]
+    share = torch.tensor([0.2] * 6 + [0.4] * 3 + [0.1] * 3)
+    want = (share * own).sum() / (6 * 0.2 + 3 * 0.4 + 3 * 0.1)
+    assert learner.observe(x, labels).item() == pytest.approx(want.item(), rel=1e-4)
+
+
 def test_settings_reach_the_policies() -> None:
     method = ASER(memory=7, memory_batch=3, n_smp_cls=4, k=5, variant="asv")
     learner = method.build(network(), Rng(0))

@@ -45,8 +45,8 @@ class Replay:
         Steps a stream batch, each with a newly retrieved old batch.
     forward
         ``separate``: one forward pass a batch, so batch-norm sees each alone; ``joint``: one pass over all of them;
-        ``pooled``: joint, and the new and the rehearsed rows share one mean, as if they were one batch; ``still``:
-        separate, and batch-norm neither uses nor keeps the statistics of mixed batches.
+        ``pooled``: joint, and all rows share one mean, in which weights are relative; ``still``: separate, and
+        batch-norm neither uses nor keeps the statistics of mixed batches.
     augment_stream
         Augments the new batch before it is learned; what the memory stores stays raw.
     stream_loss
@@ -142,11 +142,11 @@ class Replay:
             return torch.zeros((), device=self.model.device), None
         sizes = [len(term.batch) for term in terms]
         logits = self.model(torch.cat([term.batch.x for term in terms])).split(sizes)
-        pool = sum(len(term.batch) for term in terms if not term.mixed)
-        parts = [
-            weight * (len(batch) / pool if self.forward == "pooled" and not mixed else 1) * self._loss(batch, z)
-            for z, (weight, batch, mixed) in zip(logits, terms, strict=True)
-        ]
+        weights = [term.weight for term in terms]
+        if self.forward == "pooled":
+            heavy = [weight * size for weight, size in zip(weights, sizes, strict=True)]
+            weights = [share / sum(heavy) for share in heavy]
+        parts = [weight * self._loss(t.batch, z) for weight, t, z in zip(weights, terms, logits, strict=True)]
         loss = torch.stack(parts).sum()
         loss.backward()
         return loss.detach(), logits[0].detach() if self.stream else None

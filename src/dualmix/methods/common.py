@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Forward = Literal["separate", "joint", "pooled", "still"]
 FORWARD = (
-    "one forward pass a batch; one over all (joint), also with one mean over new and rehearsed rows (pooled); "
+    "one forward pass a batch; one over all (joint), also with one weighted mean over all rows (pooled); "
     "or separate and mixed batches leave batch-norm's statistics alone (still)"
 )
 
