@@ -14,7 +14,8 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 from altair.utils.schemapi import debug_mode
 
 from dualmix.paper import jobs
-from dualmix.report.figures import COLOURS, DASHES, SHAPES, Figure, _about, _style, figures
+from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
+from dualmix.report.figures import figures
 from dualmix.report.page import verdicts
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import ROWS, Collection, collect
@@ -145,7 +146,7 @@ def test_time_is_in_minutes_and_the_papers_place_comes_first(drawn: dict[str, Fi
 
 
 def test_methods_can_be_told_apart_without_colour() -> None:
-    names, scales = _style([*ROWS, "mine"])
+    names, scales = styles([*ROWS, "mine"])
     plain = [
         (tuple(dash), shape)
         for dash, shape in zip(scales["dash"].to_dict()["range"], scales["shape"].to_dict()["range"], strict=True)
@@ -155,8 +156,8 @@ def test_methods_can_be_told_apart_without_colour() -> None:
 
 
 def test_a_method_looks_the_same_in_every_figure() -> None:
-    _, all_ = _style(ROWS)
-    _, some = _style(["er+dualmix", "er"])
+    _, all_ = styles(ROWS)
+    _, some = styles(["er+dualmix", "er"])
     for kind in ("color", "dash", "shape"):
         whole, part = all_[kind].to_dict(), some[kind].to_dict()
         look = dict(zip(whole["domain"], map(str, whole["range"]), strict=True))
@@ -201,9 +202,9 @@ def _row(mean: float, half: float) -> dict[str, float]:
 
 
 def test_an_immense_interval_does_not_set_the_axis() -> None:
-    assert _about([_row(10, 1), _row(20, 90)]) == (7, 23)
-    assert _about([_row(2, 0), _row(22, 90)]) == (0, 28)
-    assert _about([_row(10, 1), _row(20, 0)]) == (9, 20)
-    assert _about([_row(10, 1), _row(20, 0)], zero=True) == (0, 20)
-    low, high = _about([_row(5, 0)])
+    assert axis_about([_row(10, 1), _row(20, 90)]) == (7, 23)
+    assert axis_about([_row(2, 0), _row(22, 90)]) == (0, 28)
+    assert axis_about([_row(10, 1), _row(20, 0)]) == (9, 20)
+    assert axis_about([_row(10, 1), _row(20, 0)], zero=True) == (0, 20)
+    low, high = axis_about([_row(5, 0)])
     assert low < high

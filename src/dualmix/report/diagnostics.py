@@ -1,0 +1,240 @@
+"""Figures that the paper does not have: every task after every task, confusion, and what the probes measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from dualmix import metrics
+from dualmix.proposition import Verdict
+from dualmix.report.charts import (
+    COLOURS,
+    HEIGHT,
+    WIDTH,
+    Figure,
+    Record,
+    View,
+    by_place,
+    chart_of,
+    lines_over_tasks,
+    place,
+    spec_of,
+    spread,
+    styles,
+)
+from dualmix.report.commands import sweep
+from dualmix.report.runs import Collection, Content, Group, Run
+
+
+def _fullest(found: Collection) -> list[tuple[Content, int | None, list[Group]]]:
+    """Return, for each data set, the memory that most methods have."""
+    best: dict[Content, tuple[Content, int | None, list[Group]]] = {}
+    for content, memory, groups in by_place(g for g in found.plain if g.tasks > 1):
+        if content not in best or len(groups) > len(best[content][2]):
+            best[content] = (content, memory, groups)
+    return list(best.values())
+
+
+def _tiles(rows: list[Record], names: list[str], x: str, y: str, value: str, title: str) -> Any:
+    """Return a small heat map a method."""
+    tasks = max(row[x] for row in rows)
+    side = max(90, min(190, 9 * tasks))
+    ticks = [t for t in range(1, tasks + 1) if t in (1, tasks) or t % 5 == 0]
+    scale = alt.Scale(scheme="viridis", domain=[0, max(1, *(row[value] for row in rows))])
+    tip = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip(f"{x}:O"),
+        alt.Tooltip(f"{y}:O"),
+        alt.Tooltip(f"{value}:Q", title=title, format=".1f"),
+    ]
+    chart = chart_of(rows).mark_rect().encode(
+        alt.X(f"{x}:O", axis=alt.Axis(values=ticks, labelAngle=0)), alt.Y(f"{y}:O", axis=alt.Axis(values=ticks)),
+        alt.Color(f"{value}:Q", title=title, scale=scale), tooltip=tip,
+    )  # fmt: skip
+    return chart.properties(width=side, height=side).facet(
+        facet=alt.Facet("method:N", sort=names, title=None), columns=3
+    )  # fmt: skip
+
+
+def heat_map(found: Collection) -> Figure:
+    """Return the accuracy on every task after every task, a map a method."""
+    views = []
+    for content, memory, groups in _fullest(found):
+        rows: list[Record] = []
+        for group in groups:
+            mean = 100 * np.mean([np.array(run.scores["accuracy_matrix"], dtype=float) for run in group.runs], axis=0)
+            rows += [
+                {"method": group.label, "tested": j + 1, "after": i + 1, "accuracy": round(float(mean[i, j]), 1)}
+                for i in range(len(mean))
+                for j in range(i + 1)
+            ]
+        if rows:
+            names, _ = styles(row["method"] for row in rows)
+            views.append(
+                View(place(content, memory), spec_of(_tiles(rows, names, "tested", "after", "accuracy", "accuracy, %")))
+            )
+    caption = (
+        "Accuracy on each task (column) after each task (row), mean over seeds: the diagonal is what was just "
+        "learned, the last row what is left of it."
+    )
+    return Figure("heatmap", "Accuracy on every task after every task", caption, sweep("table1", []), tuple(views))
+
+
+def confusion(found: Collection) -> Figure:
+    """Return which task's classes the images of each task are taken for at the end."""
+    views = []
+    for content, memory, groups in _fullest(found):
+        rows: list[Record] = []
+        for group in groups:
+            counts = np.sum([run.confusion for run in group.runs], axis=0).astype(float)
+            share = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
+            rows += [
+                {"method": group.label, "predicted": j + 1, "true": i + 1, "share": round(float(share[i, j]), 1)}
+                for i in range(len(share))
+                for j in range(len(share))
+            ]
+        if rows:
+            names, _ = styles(row["method"] for row in rows)
+            views.append(
+                View(place(content, memory), spec_of(_tiles(rows, names, "predicted", "true", "share", "images, %")))
+            )
+    caption = (
+        "After the last task: of the test images of each task (row), the share taken for a class of each task "
+        "(column). A bright last column means that everything looks new."
+    )
+    return Figure("confusion", "Confusion by task", caption, sweep("table1", []), tuple(views))
+
+
+def _probed(found: Collection, measure: Callable[[Run], dict[int, float]], y: str) -> list[View]:
+    """Return a line a method of something that probes measured."""
+    views = []
+    for content, memory, groups in by_place(found.plain):
+        rows: list[Record] = []
+        for group in groups:
+            runs = [values for run in group.runs if (values := measure(run))]
+            for task in sorted({task for values in runs for task in values}):
+                one = metrics.interval([values[task] for values in runs if task in values])
+                rows.append({"method": group.label, "task": task, **spread(one, 4)})
+        if rows:
+            views.append(
+                View(place(content, memory), spec_of(lines_over_tasks(rows, y, tasks=max(row["task"] for row in rows))))
+            )
+    return views
+
+
+def _norm_ratio(run: Run) -> dict[int, float]:
+    return {int(r["task"]): float(r["norm_ratio"]) for r in run.probes if r.get("norm_ratio") is not None}
+
+
+def _open_gate(run: Run) -> dict[int, float]:
+    """Return the share of AdpMix's pairs in each task whose norm ratio is above kappa, in per cent."""
+    shares, pairs, opened = {}, 0.0, 0.0
+    for record in run.probes:
+        tally = record.get("tally") or {}
+        now = (float(tally.get("adpmix pairs", 0)), float(tally.get("adpmix gate open", 0)))
+        if now[0] > pairs:
+            shares[int(record["task"])] = 100 * (now[1] - opened) / (now[0] - pairs)
+        pairs, opened = now
+    return shares
+
+
+def norms(found: Collection) -> Figure:
+    """Return the ratio of head norms, new classes to old, after each task."""
+    views = _probed(found, _norm_ratio, "norm ratio, new / old")
+    caption = (
+        "Mean norm of the head's weights of the task's classes over that of all earlier classes, at each task's"
+        " end: above 1 the head leans to the new."
+    )
+    return Figure("norms", "Head norms", caption, sweep("table3", []), tuple(views))
+
+
+def gate(found: Collection) -> Figure:
+    """Return how often the gate of Eq. 9 was open in each task."""
+    views = _probed(found, _open_gate, "pairs with open gate, %")
+    caption = (
+        "Share of AdpMix's pairs in each task whose norm ratio is above kappa (Eq. 9), so that the label may be tilted."
+    )
+    return Figure("gate", "AdpMix's gate", caption, sweep("table3", ["er+adpmix", "er+dualmix"]), tuple(views))
+
+
+def memory_classes(found: Collection) -> Figure:
+    """Return the images of each task that the memory holds at the end."""
+    views = []
+    for content, memory, groups in by_place(found.plain):
+        rows: list[Record] = []
+        for group in groups:
+            held = [_held(run) for run in group.runs if run.probes]
+            held = [counts for counts in held if counts]
+            if held:
+                mean = np.mean(held, axis=0)
+                rows += [
+                    {"method": group.label, "task": i + 1, "images": round(float(n), 2)} for i, n in enumerate(mean)
+                ]
+        if rows:
+            names, scale = styles(row["method"] for row in rows)
+            tip = [alt.Tooltip("method:N"), alt.Tooltip("task:O"), alt.Tooltip("images:Q", format=".1f")]
+            chart = chart_of(rows).mark_bar().encode(
+                alt.X("task:O", title="task the images came from", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+                alt.Y("images:Q", title="images in memory"),
+                alt.Color("method:N", scale=scale["color"], sort=names, legend=None),
+                tooltip=tip,
+            )  # fmt: skip
+            chart = chart.properties(width=WIDTH // 2 - 30, height=110).facet(
+                facet=alt.Facet("method:N", sort=names, title=None), columns=2
+            )  # fmt: skip
+            views.append(View(place(content, memory), spec_of(chart)))
+    caption = "Images of each task that the memory holds after the last task, mean over seeds."
+    return Figure("memory", "What the memory holds", caption, sweep("table3", []), tuple(views))
+
+
+def _held(run: Run) -> list[int]:
+    """Return how many images of each task the memory holds at the end."""
+    last = run.probes[-1]
+    labels, counts = last.get("labels"), last.get("memory_counts")
+    if not labels or not counts or sum(counts) == 0:
+        return []
+    by_class = dict(zip(labels, counts, strict=False))
+    return [sum(int(by_class.get(c, 0)) for c in task["classes"]) for task in run.plan["tasks"]]
+
+
+def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
+    """Return the covariance of each augmentation (Eq. 5) against its forgetting gap (Eq. 4)."""
+    views = []
+    for verdict in verdicts:
+        rows = [
+            {"name": one.name, "co": one.covariance, "fg": one.gap, "tip": f"CO {one.covariance:.1e}, FG {one.gap:.3g}"}
+            for one in verdict.operators
+            if math.isfinite(one.gap) and one.covariance > 0
+        ]
+        if not rows:
+            continue
+        base = chart_of(rows)
+        x = alt.X(
+            "co:Q",
+            title="covariance CO (Eq. 5), log scale",
+            scale=alt.Scale(type="log", padding=30),
+            axis=alt.Axis(format=".0e", tickCount=5),
+        )
+        y = alt.Y("fg:Q", title="forgetting gap FG (Eq. 4)", scale=alt.Scale(zero=False, padding=15))
+        chart = alt.layer(
+            base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(
+                x, y, tooltip=[alt.Tooltip("name:N", title="augmentation"), alt.Tooltip("tip:N", title="measured")]
+            ),
+            base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
+        ).properties(width=WIDTH, height=HEIGHT)
+        views.append(View(verdict.stream, spec_of(chart)))
+    caption = (
+        "Each augmentation measured on the same models of ER and averaged over task borders. Proposition 1 "
+        "says: the lower the covariance, the smaller the gap."
+    )
+    return Figure(
+        "proposition",
+        "Proposition 1: covariance against forgetting gap",
+        caption,
+        sweep("proposition", []),
+        tuple(views),
+    )

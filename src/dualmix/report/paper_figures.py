@@ -1,0 +1,215 @@
+"""The figures of the paper: one Vega-Lite specification each, which gives the page, the svg and the pdf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from dualmix import metrics
+from dualmix.paper import OPERATORS, SCATTER
+from dualmix.report.charts import (
+    COLOURS,
+    GREY,
+    HEIGHT,
+    WIDTH,
+    Figure,
+    Record,
+    View,
+    axis_about,
+    by_place,
+    chart_of,
+    lines_over_tasks,
+    place,
+    points,
+    side_by_side,
+    spec_of,
+    spread,
+    styles,
+)
+from dualmix.report.commands import sweep
+from dualmix.report.runs import Collection, Group, Run
+from dualmix.report.tables import mean_curve
+
+PLAIN = "none (er)"
+
+
+def over_tasks(found: Collection, name: str, title: str, score: str, y: str) -> Figure:
+    """Return a score after each task, a line a method."""
+    views = []
+    for content, memory, groups in by_place(found.plain):
+        rows = [row for g in groups if g.tasks > 1 for row in points(mean_curve(g, score), method=g.label)]
+        if rows:
+            tasks = max(g.tasks for g in groups)
+            views.append(View(place(content, memory), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
+    caption = (
+        "Mean over seeds after each task; the band is the 95 % interval (none for a single seed), cut where it would "
+        "hide the lines. "
+    )
+    return Figure(
+        name, title, f"{caption}Click a method in the legend to see it alone.", sweep("table1", []), tuple(views)
+    )
+
+
+def _bars(rows: list[Record], y: str, order: list[str]) -> Any:
+    """Return a value a name with its interval, the number written beside it."""
+    base = chart_of(rows)
+    x = alt.X("name:N", sort=order, title=None, axis=alt.Axis(labelAngle=-30))
+    tip = [
+        alt.Tooltip("name:N", title="augmentation"),
+        alt.Tooltip("text:N", title=y),
+        alt.Tooltip("n:Q", title="runs"),
+    ]
+    scale = alt.Scale(domain=list(axis_about(rows)))
+    rule = base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(
+        x, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q")
+    )
+    dot = base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, alt.Y("mean:Q", scale=scale), tooltip=tip)
+    label = base.mark_text(dx=8, align="left", fontSize=11).encode(
+        x, alt.Y("mean:Q"), text=alt.Text("mean:Q", format=".1f")
+    )
+    return alt.layer(rule, dot, label).properties(width=WIDTH // 2 - 20, height=HEIGHT - 60)
+
+
+def _augmentation(group: Group) -> str | None:
+    """Return the name in Figure 2 of a group that is ER, or ER+DA on some augmentation, and nothing else."""
+    if group.label == "er" and not group.changed:
+        return PLAIN
+    if group.label == "er+da" and all(path == "method.mix.augment" for path, _ in group.changed):
+        return str(group.runs[0].settings["method.mix.augment"])
+    return None
+
+
+def figure2(found: Collection) -> Figure:
+    """Return accuracy and forgetting of ER under each augmentation."""
+    views = []
+    order = [PLAIN, *OPERATORS, *(name for name in SCATTER if name not in OPERATORS)]
+    for content, memory, groups in by_place(g for g in found.groups if _augmentation(g)):
+        named = {name: g for g in groups if (name := _augmentation(g))}
+        if len(named) < 2 or not named.keys() - {PLAIN, "standard"}:
+            continue
+        charts = []
+        for score, y in (("average_accuracy", "average accuracy, %"), ("forgetting", "average forgetting, %")):
+            rows = [{"name": n, **spread(i)} for n, g in named.items() if (i := g.interval(score))]
+            charts.append(_bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order))))
+        views.append(View(place(content, memory), spec_of(alt.hconcat(*charts))))
+    caption = (
+        "ER, and ER with a view of the rehearsed batch under each augmentation; the line is the 95 % interval. "
+        "The paper shows accuracy."
+    )
+    return Figure("figure2", "Figure 2: augmentations", caption, sweep("figure2", []), tuple(views))
+
+
+def error_shares(found: Collection, name: str, title: str, label: str) -> Figure:
+    """Return Figure 4 or 6: which way a method errs, a line a memory."""
+    views = []
+    for content in found.contents(found.plain):
+        groups = [g for g in found.plain if g.label == label and g.content == content and g.memory is not None]
+        charts = []
+        for score, y in (("er_new_old", "er(n,o), %"), ("er_old_new", "er(o,n), %")):
+            rows = [r for g in groups for r in points(mean_curve(g, score), memory=f"memory {g.memory:,}")]
+            if rows:
+                tasks = max(g.tasks for g in groups)
+                chart = lines_over_tasks(rows, y, tasks=tasks, field="memory", domain=(0, 100), alone=False)
+                charts.append(chart.properties(width=WIDTH // 2 - 20, height=HEIGHT - 40))
+        if charts:
+            views.append(View(place(content, None), spec_of(side_by_side(charts))))
+    caption = (
+        "er(n,o): share of the errors on new classes that are taken for old ones; er(o,n): share of the errors on old "
+        "classes that are taken for new ones. Bands are 95 % intervals."
+    )
+    return Figure(name, title, caption, sweep("table3", [label]), tuple(views))
+
+
+def figure5(found: Collection) -> Figure:
+    """Return m-bar of each augmentation (Eq. 6) against the accuracy that it gives."""
+    views = []
+    for content, memory, groups in by_place(g for g in found.groups if _scattered(g)):
+        rows: list[Record] = []
+        for group in groups:
+            probed = [(m, run) for run in group.runs if (m := _mean_variance(run)) is not None]
+            if probed:
+                mean = float(np.mean([m for m, _ in probed]))
+                accuracy = metrics.interval([100 * run.scores["average_accuracy"] for _, run in probed])
+                rows.append({"name": _scattered(group), "m": mean, **spread(accuracy), "m_text": f"{mean:.2e}"})
+        if len(rows) < 2:
+            continue
+        base = chart_of(rows)
+        x = alt.X(
+            "m:Q",
+            title="mean variance m-bar (Eq. 6)",
+            scale=alt.Scale(zero=False, nice=True, padding=30),
+            axis=alt.Axis(format=".1e", tickCount=5),
+        )
+        y = alt.Y("mean:Q", title="average accuracy, %", scale=alt.Scale(domain=list(axis_about(rows))))
+        tip = [
+            alt.Tooltip("name:N", title="augmentation"),
+            alt.Tooltip("m_text:N", title="m-bar"),
+            alt.Tooltip("text:N", title="accuracy, %"),
+            alt.Tooltip("n:Q", title="runs"),
+        ]
+        chart = alt.layer(
+            base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q"), alt.Y2("high:Q")),
+            base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
+            base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
+        ).properties(width=WIDTH, height=HEIGHT)
+        views.append(View(place(content, memory), spec_of(chart)))
+    caption = (
+        "Each augmentation's mean variance on the memory, averaged over the borders from task 2 on, against "
+        "what training with it gave. The paper expects: the lower, the better."
+    )
+    return Figure("figure5", "Figure 5: mean variance against accuracy", caption, sweep("figure5", []), tuple(views))
+
+
+def _scattered(group: Group) -> str | None:
+    """Return the name in Figure 5 of a group."""
+    if group.label == "er+enmix" and not group.changed:
+        return "enmix"
+    return _augmentation(group) if group.label == "er+da" else None
+
+
+def _mean_variance(run: Run) -> float | None:
+    """Return a run's m-bar of its own augmentation, averaged over tasks 2 to T."""
+    own = "enmix" if run.label == "er+enmix" else "view"
+    found = [
+        float(record["operators"][own]["mean_variance"])
+        for record in run.probes
+        if record["task"] > 1 and own in record.get("operators", {})
+    ]
+    return float(np.mean(found)) if found else None
+
+
+def figure7(found: Collection) -> Figure:
+    """Return the training time of every method."""
+    views = []
+    for content, memory, groups in by_place(found.plain):
+        rows: list[Record] = []
+        for group in groups:
+            minutes = [run.times["train_seconds"] / 60 for run in group.runs if run.times.get("train_seconds")]
+            if minutes and group.label not in ("iid-offline", "iid-online"):
+                rows.append({"method": group.label, **spread(metrics.interval(minutes))})
+        if not rows:
+            continue
+        names, _ = styles(row["method"] for row in rows)
+        across = alt.Scale(domain=list(axis_about(rows, zero=True)))
+        base = chart_of([{**row, "end": min(row["high"], across.domain[1])} for row in rows])
+        y = alt.Y("method:N", sort=names, title=None)
+        tip = [alt.Tooltip("method:N"), alt.Tooltip("text:N", title="minutes"), alt.Tooltip("n:Q", title="runs")]
+        chart = alt.layer(
+            base.mark_bar(color=COLOURS[0], opacity=0.75, height={"band": 0.6}).encode(
+                alt.X("mean:Q", title="training time, minutes", scale=across), y, tooltip=tip
+            ),
+            base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(alt.X("low:Q"), alt.X2("high:Q"), y),
+            base.mark_text(align="left", dx=6, fontSize=11).encode(
+                alt.X("end:Q"), y, text=alt.Text("mean:Q", format=".1f")
+            ),
+        ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
+        views.append(View(place(content, memory), spec_of(chart)))
+    views.sort(key=lambda view: view.name != "CIFAR-100, memory 2,000")
+    hosts = sorted({str(run.facts.get("host", {}).get("processor", "?")) for run in found.runs})
+    caption = (
+        "Time spent training, without testing; the paper shows CIFAR-100 with a memory of 2,000. Measured on: "
+        f"{', '.join(hosts) or '-'}. Runs that share a machine slow each other down."
+    )
+    return Figure("figure7", "Figure 7: running time", caption, sweep("table1", [], "cifar100", 2000), tuple(views))

@@ -1,0 +1,79 @@
+"""The benchmark as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from dualmix.report.charts import COLOURS, GREY, HEIGHT, WIDTH, Figure, View, chart_of, spec_of
+from dualmix.report.speed import Speed
+from dualmix.timing import Row, Stage
+
+
+def benchmark(speed: Speed) -> Figure:
+    """Return the ratios of each group, and the scale run."""
+    groups = dict.fromkeys(row.group for row in speed.rows)
+    views = [
+        View(group, spec_of(_ratios(found)))
+        for group in groups
+        if (found := [row for row in speed.rows if row.group == group and row.ratio is not None])
+    ]
+    if speed.stages:
+        views.append(View("scale run", spec_of(_growth(speed.stages))))
+    caption = (
+        "Time of a call as a multiple of the first row of its group in the table, or memory as a multiple of what it "
+        "may be. Dot: median; line: quartiles; upright stroke: the limit, and the verdict in words; unclear where the "
+        f"quartiles straddle it. Measured on: {speed.where}."
+    )
+    return Figure("bench", "Benchmark", caption, "dualmix bench --out bench.json", tuple(views))
+
+
+def _ratios(found: Sequence[Row]) -> Any:
+    """Return a ratio a row with its quartiles, its limit and its verdict."""
+    rows = [
+        {
+            "name": row.name,
+            "ratio": row.ratio,
+            "low": row.low,
+            "high": row.high,
+            "limit": row.limit,
+            "end": max(row.high or 0, row.limit or 0),
+            "text": f"{row.ratio:.2f} {row.verdict}".strip(),
+        }
+        for row in found
+    ]
+    base = chart_of(rows)
+    y = alt.Y("name:N", sort=[row.name for row in found], title=None, axis=alt.Axis(labelLimit=260))
+    tip = [alt.Tooltip("name:N"), alt.Tooltip("text:N", title="ratio"), alt.Tooltip("limit:Q")]
+    limits = base.transform_filter("datum.limit !== null")
+    return alt.layer(
+        base.mark_rule(strokeWidth=2, color=GREY).encode(alt.X("low:Q", title="ratio"), alt.X2("high:Q"), y),
+        base.mark_point(filled=True, size=70, color=COLOURS[0]).encode(alt.X("ratio:Q"), y, tooltip=tip),
+        limits.mark_tick(thickness=3, size=18, color=COLOURS[3]).encode(alt.X("limit:Q"), y),
+        base.mark_text(align="left", dx=8, fontSize=11).encode(alt.X("end:Q"), y, text="text:N"),
+    ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
+
+
+def _growth(stages: Sequence[Stage]) -> Any:
+    """Return the time of a step and the process's memory over the images of the scale run."""
+    rows = [
+        {
+            "images": stage.images,
+            "classes": stage.classes,
+            "ms": round(1000 * stage.step_seconds, 3),
+            "mb": round(stage.memory_mb, 1),
+        }
+        for stage in stages
+    ]
+    x = alt.X("images:Q", title="images seen", axis=alt.Axis(format="~s"))
+    tip = [alt.Tooltip("images:Q", format=","), alt.Tooltip("classes:Q", format=",")]
+    charts = [
+        chart_of(rows)
+        .mark_line(point=alt.OverlayMarkDef(color=COLOURS[0]), color=COLOURS[0])
+        .encode(x, alt.Y(f"{field}:Q", title=title), tooltip=[*tip, alt.Tooltip(f"{field}:Q", title=title)])
+        .properties(width=WIDTH // 2 - 30, height=HEIGHT - 80)
+        for field, title in (("ms", "ms a step"), ("mb", "memory, MB"))
+    ]
+    return alt.hconcat(*charts)
