@@ -30,12 +30,12 @@ SHAPE = (3, 8, 8)
 NARROW = Model(width=2)
 ALL = {"view": 1.0, "enmix": 1.0, "adpmix": 1.0}
 PRESETS = {
-    "er+da": ("view",),
-    "er+enmix": ("enmix",),
-    "er+adpmix": ("view", "adpmix"),
-    "er+dualmix": ("view", "enmix", "adpmix"),
+    "er+da": {"stream": 1, "replay": 1 / 2, "view": 1 / 2},
+    "er+enmix": {"stream": 1 / 3, "replay": 1 / 3, "enmix": 1 / 3},
+    "er+adpmix": {"stream": 1 / 4, "replay": 1 / 4, "view": 1 / 4, "adpmix": 1 / 4},
+    "er+dualmix": {"stream": 1 / 5, "replay": 1 / 5, "view": 1 / 5, "enmix": 1 / 5, "adpmix": 1 / 5},
 }
-"""What each preset mixes in; its terms, the new and the rehearsed batch among them, share one mean."""
+"""What each preset mixes in, and with which weight."""
 Step = tuple[np.ndarray, np.ndarray]
 
 
@@ -119,13 +119,12 @@ def test_a_mix_without_weight_draws_nothing() -> None:
 def test_presets_turn_on_what_they_name(name: str) -> None:
     composed = compose(name, {"method.memory": 20})
     mix, plain = composed.config.method.mix, compose("er").config.method
-    terms = ("stream", "replay", *PRESETS[name])
-    assert mix == Mixing(**dict.fromkeys(terms, {3: 1 / 3, 4: 0.25, 5: 0.2}[len(terms)]))
+    assert mix == Mixing(**PRESETS[name])
     assert composed.config.method.model_copy(update={"mix": Mixing(), "memory": plain.memory}) == plain
     for weight in ("stream", "replay", *ALL):
-        assert composed.origins[f"method.mix.{weight}"] == (f"preset {name}" if weight in terms else "default")
+        assert composed.origins[f"method.mix.{weight}"] == (f"preset {name}" if weight in PRESETS[name] else "default")
     made = build(composed.config.method, SHAPE, model=NARROW)
-    assert list(made.mixes) == list(PRESETS[name])
+    assert list(made.mixes) == [term for term in PRESETS[name] if term in ALL]
     taught(made, stream(3))
     assert len(made.predict(stream(1)[0][0])) == 4
 

@@ -79,6 +79,17 @@ READINGS = (
         {row: _weights(row, dict.fromkeys(TERMS[row], 1 / len(TERMS[row]))) for row in MIXED},
     ),
     Reading(
+        "one-batch",
+        "1",
+        "originals and views are one rehearsed batch in +da; one mean over all images in the others (the presets)",
+        {
+            row: _weights(row, dict.fromkeys(TERMS[row], 1 / len(TERMS[row])))
+            if row != "er+da"
+            else _weights(row, {"replay": 0.5, "view": 0.5})
+            for row in MIXED
+        },
+    ),
+    Reading(
         "split",
         "1",
         "the terms share the weight of ER's two equally, so that the learning rate keeps its meaning",

@@ -91,9 +91,8 @@ def test_compare_says_what_differs(dualmix_: Command, tmp_path: Path) -> None:
     assert code == 0 and said["names"] == [a.name, b.name] and said["paired"] is False
     assert {(d["name"], d["a"], d["b"]) for d in said["settings"]} == {
         ("method.memory", 1000, 50),
-        ("method.mix.stream", 1.0, 1 / 3),
-        ("method.mix.replay", 1.0, 1 / 3),
-        ("method.mix.view", 0.0, 1 / 3),
+        ("method.mix.replay", 1.0, 0.5),
+        ("method.mix.view", 0.0, 0.5),
         ("seed", 0, 1),
     }
     assert {d["name"] for d in said["circumstances"]} == {"preset", "plan"}
