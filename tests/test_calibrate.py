@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dualmix import calibrate
-from dualmix.calibrate import BASE, READINGS, TERMS, Measured, cells, deviation, find, measured, table
+from dualmix.calibrate import BASE, READINGS, TERMS, Measured, cells, deviation, find, measured, settings, table
 from dualmix.config import compose
 from dualmix.errors import ConfigError
 from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
@@ -20,10 +20,13 @@ def test_every_reading_is_a_configuration_and_differs_from_the_base() -> None:
     keys = set()
     for reading in READINGS:
         assert reading.rows or reading.name == "base"
-        for row, values in reading.rows.items():
-            changed = compose(row, {f"method.{path}": given for path, given in {**BASE[row], **values}.items()})
-            plain = compose(row, {f"method.{path}": given for path, given in BASE[row].items()})
-            assert changed.config != plain.config, (reading.name, row)
+        below = find([reading.on])[-1] if reading.name != "base" else reading
+        for row in reading.rows:
+            changed, plain = (
+                compose(row, {f"method.{path}": given for path, given in settings(one, row).items()}).config
+                for one in (reading, below)
+            )
+            assert changed != plain, (reading.name, row)
         keys.add(tuple((row, tuple(sorted(values.items()))) for row, values in sorted(reading.rows.items())))
     assert len(keys) == len(READINGS)
 
@@ -50,12 +53,31 @@ def test_weights_of_the_readings_of_the_loss(row: str) -> None:
     assert sum(rest[f"mix.{term}"] for term in ("replay", "view", "enmix", "adpmix")) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("row", TERMS)
+def test_the_presets_are_the_reading_that_was_chosen(row: str) -> None:
+    (chosen,) = (reading for reading in READINGS if reading.name == calibrate.CHOSEN)
+    spelt = compose(row, {f"method.{path}": given for path, given in settings(chosen, row).items()})
+    assert spelt.config == compose(row).config
+
+
+def test_what_is_left_keeps_the_chosen_rule() -> None:
+    """Without originals +da has the views alone at full weight; DualMix without its view is a mean of four."""
+    by_name = {reading.name: reading for reading in READINGS}
+    replaced = settings(by_name["replaced"], "er+da")
+    assert [replaced[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [1, 0, 1, 0, 0]
+    narrow = settings(by_name["no-view"], "er+dualmix")
+    assert [narrow[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [0.25, 0.25, 0, 0.25, 0.25]
+    wide = settings(by_name["view"], "er+enmix")
+    assert [wide[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [0.25, 0.25, 0.25, 0.25, 0]
+    assert settings(by_name["raw"], "er+da") == settings(by_name["one-batch"], "er+da")
+
+
 def test_rows_that_a_reading_leaves_alone_are_run_once(tmp_path: Path) -> None:
     store = Store(tmp_path)
     found = cells(find(["raw", "no-view"]), store, seeds=[0, 1], values=calibrate.SHORT)
     assert [cell.reading for cell in found] == ["base"] * 5 + ["no-view"] * 5 + ["raw"] * 5
     runs = {run.folder.key for cell in found for run in cell.runs}
-    assert len(runs) == 2 * (5 + 2 + 2)
+    assert len(runs) == 2 * (5 + 4 + 2), "er is shared by all, and what neither changes by both"
     with pytest.raises(ConfigError, match="did you mean raw"):
         find(["rav"])
     with pytest.raises(ConfigError, match="did you mean er\\+da"):

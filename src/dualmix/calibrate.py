@@ -50,17 +50,37 @@ class Reading:
     choice
         Number of the open choice in the list of ``docs/reading-of-the-paper.md``.
     rows
-        What it changes, by row of Table 3 and setting of the method; rows left out are those of the base reading.
+        What it changes, by row of Table 3 and setting of the method; rows left out are those of the reading it is on.
+    on
+        The reading that it changes: the base, or the weights that were chosen.
     """
 
     name: str
     choice: str
     doc: str
     rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    on: str = "base"
+
+
+def settings(reading: Reading, row: str) -> dict[str, Any]:
+    """Return all that a reading says about a row of Table 3."""
+    below = next((one for one in READINGS if one.name == reading.on), None)
+    return {**BASE[row], **(below.rows.get(row, {}) if below else {}), **reading.rows.get(row, {})}
 
 
 def _weights(row: str, weight: Mapping[str, float]) -> dict[str, Any]:
     return {f"mix.{term}": share for term, share in weight.items() if term in TERMS[row]}
+
+
+def _chosen(row: str, terms: Sequence[str]) -> dict[str, Any]:
+    """Return the chosen weights for these terms: one rehearsed batch in +da, else one mean; other terms have none."""
+    share = 1 / (len(terms) - 1 if row == "er+da" else len(terms))
+    weights = dict.fromkeys(TERMS["er+dualmix"], 0.0) | dict.fromkeys(terms, share)
+    return {f"mix.{term}": 1.0 if (row, term) == ("er+da", "stream") else w for term, w in weights.items()}
+
+
+def _without(rows: Iterable[str], *dropped: str) -> dict[str, dict[str, Any]]:
+    return {row: _chosen(row, [term for term in TERMS[row] if term not in dropped]) for row in rows}
 
 
 def _all(rows: Iterable[str], **values: Any) -> dict[str, dict[str, Any]]:
@@ -70,24 +90,19 @@ def _all(rows: Iterable[str], **values: Any) -> dict[str, dict[str, Any]]:
 MIXED = tuple(TERMS)[1:]
 SOFT = ("er+enmix", "er+adpmix", "er+dualmix")
 ACROSS = ("er+adpmix", "er+dualmix")
-READINGS = (
+WEIGHTS = (
     Reading("base", "-", "sum of mean losses; originals, plain view (not beside EnMix alone), augmented AdpMix"),
+    Reading(
+        "one-batch",
+        "1",
+        "originals and views are one rehearsed batch in +da; one mean over all images in the others (the presets)",
+        {row: _chosen(row, TERMS[row]) for row in MIXED},
+    ),
     Reading(
         "one-mean",
         "1",
         "one mean over all images of a step",
         {row: _weights(row, dict.fromkeys(TERMS[row], 1 / len(TERMS[row]))) for row in MIXED},
-    ),
-    Reading(
-        "one-batch",
-        "1",
-        "originals and views are one rehearsed batch in +da; one mean over all images in the others (the presets)",
-        {
-            row: _weights(row, dict.fromkeys(TERMS[row], 1 / len(TERMS[row])))
-            if row != "er+da"
-            else _weights(row, {"replay": 0.5, "view": 0.5})
-            for row in MIXED
-        },
     ),
     Reading(
         "split",
@@ -110,38 +125,42 @@ READINGS = (
         "everything but the new batch is averaged: together it weighs as much as the new batch",
         {row: _weights(row, dict.fromkeys(TERMS[row][1:], 1 / len(TERMS[row][1:]))) for row in MIXED},
     ),
-    Reading("replaced", "2", "views and EnMix replace the originals", _all(MIXED, mix__replay=0.0)),
-    Reading("no-view", "3", "no plain view beside AdpMix", _all(ACROSS, mix__view=0.0)),
-    Reading("view", "3", "a plain view beside EnMix alone too", _all(["er+enmix"], mix__view=1.0)),
+)
+"""Choice 1, which comes first: the others are tried on top of what it gave."""
+CHOSEN = "one-batch"
+READINGS = (
+    *WEIGHTS,
+    Reading("replaced", "2", "views and EnMix replace the originals", _without(MIXED, "replay"), CHOSEN),
+    Reading("no-view", "3", "no plain view beside AdpMix", _without(ACROSS, "view"), CHOSEN),
+    Reading(
+        "view",
+        "3",
+        "a plain view beside EnMix alone too",
+        {"er+enmix": _chosen("er+enmix", (*TERMS["er+enmix"], "view"))},
+        CHOSEN,
+    ),
     Reading(
         "bare",
         "2, 3",
         "EnMix replaces originals and plain view: stream, EnMix, AdpMix",
-        {
-            **_all(["er+da", "er+enmix", "er+adpmix"], mix__replay=0.0),
-            **_all(["er+dualmix"], mix__replay=0.0, mix__view=0.0),
-        },
+        {**_without(["er+da", "er+enmix", "er+adpmix"], "replay"), **_without(["er+dualmix"], "replay", "view")},
+        CHOSEN,
     ),
-    Reading("raw", "4", "AdpMix on original images", _all(ACROSS, mix__adpmix_augment="neither")),
-    Reading("raw-new", "4", "AdpMix augments the old image only", _all(ACROSS, mix__adpmix_augment="old")),
-    Reading("batch-ratio", "5", "one mixing ratio a batch", _all(SOFT, mix__each="batch")),
-    Reading("old-batch", "10", "AdpMix leaves out classes of the new batch", _all(ACROSS, mix__old="batch")),
-    Reading("old-task", "10", "AdpMix leaves out classes of the current task", _all(ACROSS, mix__old="task")),
+    Reading("raw", "4", "AdpMix on original images", _all(ACROSS, mix__adpmix_augment="neither"), CHOSEN),
+    Reading("raw-new", "4", "AdpMix augments the old image only", _all(ACROSS, mix__adpmix_augment="old"), CHOSEN),
+    Reading("batch-ratio", "5", "one mixing ratio a batch", _all(SOFT, mix__each="batch"), CHOSEN),
+    Reading("old-batch", "10", "AdpMix leaves out classes of the new batch", _all(ACROSS, mix__old="batch"), CHOSEN),
+    Reading("old-task", "10", "AdpMix leaves out classes of the current task", _all(ACROSS, mix__old="task"), CHOSEN),
     Reading(
         "fewer",
         "10, 11",
         "AdpMix pairs only as many as there are images of earlier tasks",
         _all(ACROSS, mix__old="task", mix__pairs="fewer"),
+        CHOSEN,
     ),
-    Reading("crossed", "11", "AdpMix pairs every old with every new image", _all(ACROSS, mix__pairs="all")),
-    Reading("joint", "15", "one forward pass over all images of a step", _all(TERMS, forward="joint")),
-    Reading(
-        "joint-mean",
-        "1, 15",
-        "one forward pass over, and one mean of, all images of a step",
-        {row: {**_weights(row, dict.fromkeys(TERMS[row], 1 / len(TERMS[row]))), "forward": "joint"} for row in MIXED},
-    ),
-    Reading("still", "15", "batch-norm ignores mixed batches", _all(MIXED, forward="still")),
+    Reading("crossed", "11", "AdpMix pairs every old with every new image", _all(ACROSS, mix__pairs="all"), CHOSEN),
+    Reading("joint", "15", "one forward pass over all images of a step", _all(TERMS, forward="joint"), CHOSEN),
+    Reading("still", "15", "batch-norm ignores mixed batches", _all(MIXED, forward="still"), CHOSEN),
 )
 
 
@@ -171,7 +190,7 @@ def cells(
     rows: Sequence[str] = tuple(TERMS),
     values: Mapping[str, Any],
 ) -> list[Cell]:
-    """Return every reading's rows; a row that a reading leaves alone is the base's, run once for all of them."""
+    """Return every reading's rows; a row that a reading leaves alone is run once for all that share it."""
     for row in rows:
         if row not in TERMS:
             raise ConfigError(f"Table 3 has no row {row!r}{nearest(row, TERMS)} (known: {', '.join(TERMS)}).")
@@ -181,7 +200,7 @@ def cells(
     for reading in [base, *(r for r in readings if r is not base)]:
         for row in TERMS:
             if row in rows or row == "er":
-                changes = {f"method.{path}": v for path, v in {**BASE[row], **reading.rows.get(row, {})}.items()}
+                changes = {f"method.{path}": v for path, v in settings(reading, row).items()}
                 key = (row, tuple(sorted(changes.items())))
                 if key not in runs:
                     jobs = [Job(row, {**values, **changes, "seed": seed}) for seed in seeds]

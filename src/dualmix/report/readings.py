@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualmix.calibrate import BASE, FULL, READINGS, TERMS, Deviation, Measured, Reading, deviation
+from dualmix.calibrate import FULL, READINGS, TERMS, Deviation, Measured, Reading, deviation, settings
 from dualmix.config import compose, flatten
 from dualmix.paper import DATA
 from dualmix.report.runs import Collection, Content, Group
@@ -34,7 +34,7 @@ def calibrations(found: Collection) -> list[Calibration]:
     methods = {_frozen(group): group.label for group in found.groups if group.label in TERMS}
     presets = {row: dict(flatten({"method": compose(row).config.record()["method"]})) for row in TERMS}
     wanted = {
-        (reading.name, row): _plain(row, {**presets[row], **_paths(BASE[row]), **_paths(reading.rows.get(row, {}))})
+        (reading.name, row): _plain(row, {**presets[row], **_paths(settings(reading, row))})
         for reading in READINGS
         for row in TERMS
     }
