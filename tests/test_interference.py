@@ -179,3 +179,39 @@ def test_additions_follow_from_the_parts() -> None:
     assert compose("mir+dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     learner = dualmix.create("mir+dualmix", SHAPE, memory=5)
     assert set(learner.mixes) == {"view", "enmix", "adpmix"}
+
+
+@pytest.mark.parametrize("forward", ["separate", "joint"])
+def test_the_virtual_step_does_not_shrink_with_the_weight_of_the_new_batch(forward: str) -> None:
+    """With five terms in one mean the new batch weighs a fifth; what it interferes with stays the same."""
+    rng = np.random.default_rng(0)
+    batches = [(rng.integers(0, 256, (10, *SHAPE), dtype=np.uint8), rng.integers(0, 4, 10)) for _ in range(4)]
+    made = {
+        weight: dualmix.create(
+            "mir",
+            SHAPE,
+            classes=4,
+            memory=30,
+            memory_batch=5,
+            lr=0.5,
+            bn="eval",
+            forward=forward,
+            mix={"stream": weight},
+        )
+        for weight in (1.0, 0.2)
+    }
+    for x, y in batches[:3]:
+        made[1.0].observe(x, y)
+    made[0.2].load_state_dict(copy.deepcopy(made[1.0].state_dict()))
+    drawn = {}
+    for weight, learner in made.items():
+        chosen = learner.retrieve
+
+        def spy(*given, weight=weight, chosen=chosen):
+            drawn[weight] = chosen(*given)
+            return drawn[weight]
+
+        learner.retrieve = spy
+        learner.observe(*batches[3])
+    assert drawn[1.0].tolist() == drawn[0.2].tolist()
+    assert made[0.2].lr == 0.5

@@ -39,9 +39,10 @@ class MIR(Rehearsal):
         return self
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
-        """Reservoir update, retrieval by a virtual step."""
+        """Reservoir update, retrieval by a virtual step: as long as without weights, whatever the new batch weighs."""
         from dualmix.policies.interference import Interference
 
-        return self.replay(
-            model, rng, self.reservoir_update(), Interference(self.memory_batch, self.subsample, self.lr, self.bn)
-        )
+        weighed = self.forward in ("separate", "still") and self.mix.stream
+        lr = self.lr / self.mix.stream if weighed else self.lr
+        retrieve = Interference(self.memory_batch, self.subsample, lr, self.bn)
+        return self.replay(model, rng, self.reservoir_update(), retrieve)

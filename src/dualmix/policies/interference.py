@@ -27,7 +27,7 @@ class Interference:
     candidates
         Slots drawn uniformly and compared.
     lr
-        Length of the virtual step, theta' = theta - lr * gradient of the new batch's loss.
+        Length of the virtual step, theta' = theta - lr * gradient of the new batch's loss as it is weighed in the step.
     bn
         ``ref``: batch-norm sees the candidates as a training batch, whose statistics the network also keeps, as in the
         reference code; ``eval``: batch-norm uses its running statistics and leaves them alone.
