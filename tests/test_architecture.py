@@ -216,7 +216,7 @@ def test_the_search_for_chance_finds_it(line: str) -> None:
 
 
 def python(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=True)
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300, check=True)
 
 
 @pytest.mark.parametrize("module", ["dualmix", "dualmix.cli", "dualmix.registry", "dualmix.config"])

@@ -127,7 +127,7 @@ def test_a_sweep_that_is_stopped_or_killed_takes_its_runs_along(tmp_path: Path, 
         time.sleep(0.05)
     pid = json.loads((log[0].parent / "holder.json").read_text())["pid"]
     sweep.send_signal(number)
-    _, said = sweep.communicate(timeout=60)
+    _, said = sweep.communicate(timeout=300)
     assert sweep.returncode == (130 if number == signal.SIGINT else -9)
     while _alive(pid):
         assert time.monotonic() < deadline, "the run outlived its sweep"

@@ -31,7 +31,7 @@ def start(store: Path) -> subprocess.Popen[str]:
 
 def finish(store: Path) -> dict[str, bytes]:
     process = start(store)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     (folder,) = store.iterdir()
     names = {path.name for path in folder.iterdir()}
@@ -78,7 +78,7 @@ def interrupted(store: Path, number: signal.Signals) -> None:
     before = snapshots(store)
     wait_until(process, lambda: snapshots(store) - before)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 130, said
     assert "same command" in said
     assert "Traceback" not in said
@@ -180,7 +180,7 @@ def test_killed_before_each_file_operation(tmp_path: Path) -> None:
 
     def axe(store: Path, most: int) -> list[int]:
         command = [sys.executable, "-c", AXE, json.dumps(words(store)), str(store), str(most)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
         assert "Traceback" not in ended.stderr
         return [int(line) for line in ended.stdout.splitlines() if line.lstrip("-").isdigit()]
 
@@ -204,7 +204,7 @@ def test_two_processes_on_one_run(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     try:
         second = start(tmp_path)
-        _, said = second.communicate(timeout=60)
+        _, said = second.communicate(timeout=300)
         assert second.returncode == 2
         assert str(first.pid) in said
         assert "left alone" in said

@@ -54,7 +54,7 @@ def browser(page: Path) -> Iterator[Any]:
     found.quit()
 
 
-def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 90) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
