@@ -64,8 +64,8 @@ class Reading:
 
 def settings(reading: Reading, row: str) -> dict[str, Any]:
     """Return all that a reading says about a row of Table 3."""
-    below = next((one for one in READINGS if one.name == reading.on), None)
-    return {**BASE[row], **(below.rows.get(row, {}) if below else {}), **reading.rows.get(row, {})}
+    below = next(one for one in WEIGHTS if one.name == reading.on)
+    return {**BASE[row], **below.rows.get(row, {}), **reading.rows.get(row, {})}
 
 
 def _weights(row: str, weight: Mapping[str, float]) -> dict[str, Any]:

@@ -39,8 +39,9 @@ def _fullest(found: Collection) -> list[tuple[Content, int | None, list[Group]]]
     return list(best.values())
 
 
-def _tiles(rows: list[Record], names: list[str], x: str, y: str, value: str, title: str) -> Any:
+def _tiles(rows: list[Record], x: str, y: str, value: str, title: str) -> Any:
     """Return a small heat map a method."""
+    names, _ = styles(row["method"] for row in rows)
     tasks = max(row[x] for row in rows)
     side = max(90, min(190, 9 * tasks))
     ticks = [t for t in range(1, tasks + 1) if t in (1, tasks) or t % 5 == 0]
@@ -73,10 +74,8 @@ def heat_map(found: Collection) -> Figure:
                 for j in range(i + 1)
             ]
         if rows:
-            names, _ = styles(row["method"] for row in rows)
-            views.append(
-                View(place(content, memory), spec_of(_tiles(rows, names, "tested", "after", "accuracy", "accuracy, %")))
-            )
+            tiles = _tiles(rows, "tested", "after", "accuracy", "accuracy, %")
+            views.append(View(place(content, memory), spec_of(tiles)))
     caption = (
         "Accuracy on each task (column) after each task (row), mean over seeds: the diagonal is what was just "
         "learned, the last row what is left of it."
@@ -98,10 +97,8 @@ def confusion(found: Collection) -> Figure:
                 for j in range(len(share))
             ]
         if rows:
-            names, _ = styles(row["method"] for row in rows)
-            views.append(
-                View(place(content, memory), spec_of(_tiles(rows, names, "predicted", "true", "share", "images, %")))
-            )
+            tiles = _tiles(rows, "predicted", "true", "share", "images, %")
+            views.append(View(place(content, memory), spec_of(tiles)))
     caption = (
         "After the last task: of the test images of each task (row), the share taken for a class of each task "
         "(column). A bright last column means that everything looks new."

@@ -64,7 +64,7 @@
     box.view = await vegaEmbed(canvas, fitted(view.spec, width), { actions: false, renderer: "svg", config: theme(dark.matches), tooltip: { theme: dark.matches ? "dark" : "light" } });
     box.dataset.drawn = view.name;
   };
-  const draw = (box) => { box.turn = Promise.resolve(box.turn).then(() => drawn(box)); };
+  const draw = (box) => { box.turn = Promise.allSettled([box.turn]).then(() => drawn(box)); };
   const boxes = [...document.querySelectorAll(".figure")];
   const near = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) if (isIntersecting && !target.turn) draw(target);
