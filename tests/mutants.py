@@ -224,8 +224,35 @@ class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.source, "mutant", "exec"), module.__dict__)
 
 
-def verdict(module: str, source: str, tests: list[str]) -> str:
-    """Run the tests against a changed module in a fork."""
+class Order:
+    """A plugin of pytest: tests that noticed an earlier mutant go first, and the one that fails is told."""
+
+    def __init__(self, first: list[str], tell: int) -> None:
+        self.first, self.tell = first, tell
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items.sort(key=lambda item: self.first.index(item.nodeid) if item.nodeid in self.first else len(self.first))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            os.write(self.tell, report.nodeid.encode())
+
+
+def run(tests: list[str], *plugins: Any) -> int:
+    """Run the tests in this process, with our own modules loaded anew, and return pytest's exit code."""
+    import pytest
+
+    ours = (str(ROOT / "src"), str(ROOT / "tests"))
+    for name, loaded in [*sys.modules.items()]:
+        if name != "__main__" and (getattr(loaded, "__file__", None) or "").startswith(ours):
+            del sys.modules[name]
+    quick = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
+    return int(pytest.main([*quick, "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests], plugins))
+
+
+def verdict(module: str, source: str, tests: list[str], first: list[str]) -> str:
+    """Run the tests against a changed module in a fork; the test that notices it is put at the head of `first`."""
+    heard, tell = os.pipe()
     child = os.fork()
     if not child:
         quiet = os.open(os.devnull, os.O_WRONLY)
@@ -234,14 +261,14 @@ def verdict(module: str, source: str, tests: list[str]) -> str:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.alarm(SECONDS)
-        for name in [name for name in sys.modules if name == module or name.startswith("dualmix.learners")]:
-            del sys.modules[name]
         sys.meta_path.insert(0, Instead(module, source))
-        import pytest
-
-        quick = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
-        os._exit(int(pytest.main([*quick, "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests])))
+        os._exit(run(tests, Order(first, tell)))
+    os.close(tell)
+    with os.fdopen(heard, "rb") as stream:
+        killer = stream.read().decode()
     _, status = os.waitpid(child, 0)
+    if killer:
+        first[:] = [killer, *(name for name in first if name != killer)]
     if os.WIFSIGNALED(status):
         return "killed by the clock"
     return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
@@ -262,7 +289,7 @@ def main(module: str, tests: list[str], only: str) -> int:
     path = ROOT / "src" / "dualmix" / f"{module}.py"
     name = f"dualmix.{module.replace('/', '.')}"
     text = path.read_text(encoding="utf-8")
-    if verdict(name, text, tests) != "survived":
+    if run(tests):
         raise SystemExit(f"{' '.join(tests)} fail on {path.name} as it is.")
     every = list(mutants(text))
     if "/" in only:
@@ -271,9 +298,10 @@ def main(module: str, tests: list[str], only: str) -> int:
     elif only:
         every = [mutant for mutant in every if mutant.where == only]
     tally: Counter[str] = Counter()
+    first: list[str] = []
     began = time.monotonic()
     for number, mutant in enumerate(every, 1):
-        found = verdict(name, mutant.source, tests)
+        found = verdict(name, mutant.source, tests, first)
         if found == "survived":
             why = next(
                 (reason for part, reason in EXPLAINED.items() if part in f"{mutant.where}: {mutant.before}"), None

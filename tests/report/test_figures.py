@@ -43,10 +43,14 @@ def rows(spec: dict[str, Any], panel: int = 0) -> list[dict[str, Any]]:
     return list(spec["datasets"][found["name"]])
 
 
-def only(root: Path, name: str) -> list[dict[str, Any]]:
+def one(root: Path, name: str) -> Figure:
     with debug_mode(False):
         (figure,) = [figure for figure in figures(collect(Store(root)), []) if figure.id == name]
-    return rows(figure.views[0].spec)
+    return figure
+
+
+def only(root: Path, name: str) -> list[dict[str, Any]]:
+    return rows(one(root, name).views[0].spec)
 
 
 def test_every_figure_is_there_and_valid(drawn: dict[str, Figure]) -> None:
@@ -139,6 +143,27 @@ def test_figure_5_averages_from_task_2_on(tmp_path: Path) -> None:
     assert {row["name"]: row["m"] for row in only(tmp_path, "figure5")} == {"standard": 1.5, "enmix": 1.5}
 
 
+@pytest.mark.parametrize("figure", ["figure2", "figure5"])
+def test_a_shortened_stream_has_a_picture_of_its_own(tmp_path: Path, figure: str) -> None:
+    for first in (None, 10, 5):
+        for label, change in (("er", {}), ("er+da", {"method.mix.augment": "flip"}), ("er+da", {}), ("er+enmix", {})):
+            values = {"stream.first": first, "probes.on": True, **change}
+            if (first, change) != (None, {}) or label == "er":
+                made(tmp_path, label, 0, values, probes=[record(2, 2, {"view": 4.0, "enmix": 3.0})])
+    made(tmp_path, "er+da", 0, {"method.mix.augment": "grey", "probes.on": True}, probes=[record(2, 2, {"view": 4.0})])
+    made(tmp_path, "er+da", 0, {"method.mix.augment": "grey", "stream.first": 7, "method.lr": 0.2})
+    views = one(tmp_path, figure).views
+    assert [view.name for view in views] == [
+        "CIFAR-100, memory 1,000",
+        "CIFAR-100, first 10 tasks, memory 1,000",
+        "CIFAR-100, first 5 tasks, memory 1,000",
+    ]
+    names = [{row["name"] for row in rows(view.spec)} for view in views]
+    whole = {"none (er)"} if figure == "figure2" else set()
+    part = whole if figure == "figure2" else {"enmix"}
+    assert names == [{"flip", "grey"} | whole, {"flip", "standard"} | part, {"flip", "standard"} | part]
+
+
 def test_time_is_in_minutes_and_the_papers_place_comes_first(drawn: dict[str, Figure]) -> None:
     assert drawn["figure7"].views[0].name == "CIFAR-100, memory 2,000"
     times = {row["method"]: row["mean"] for row in rows(drawn["figure7"].views[0].spec)}
@@ -203,9 +228,10 @@ def _row(mean: float, half: float) -> dict[str, float]:
 
 
 def test_an_immense_interval_does_not_set_the_axis() -> None:
-    assert axis_about([_row(10, 1), _row(20, 90)]) == (7, 23)
-    assert axis_about([_row(2, 0), _row(22, 90)]) == (0, 28)
-    assert axis_about([_row(10, 1), _row(20, 0)]) == (9, 20)
-    assert axis_about([_row(10, 1), _row(20, 0)], zero=True) == (0, 20)
+    assert axis_about([_row(10, 1), _row(20, 90)]) == (6.25, 23.75)
+    assert axis_about([_row(2, 0), _row(22, 90)]) == (0, 29.5)
+    assert axis_about([_row(10, 1), _row(20, 0)]) == (8.25, 20.75)
+    assert axis_about([_row(10, 1), _row(20, 0)], zero=True) == (0, 20.75)
+    assert axis_about([_row(5, 0), _row(9, 0)]) == pytest.approx((4.7, 9.3))
     low, high = axis_about([_row(5, 0)])
-    assert low < high
+    assert low < 5 < high

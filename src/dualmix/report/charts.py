@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 
@@ -47,10 +47,18 @@ class Figure:
     views: tuple[View, ...] = ()
 
 
-def place(content: Content, memory: int | None) -> str:
-    """Return the name of a data set and a memory."""
-    held = "" if memory is None else f", memory {memory:,}"
-    return f"{content.title}{' (subset)' if content.subset else ''}{held}"
+class Place(NamedTuple):
+    """What runs must share to stand in one picture."""
+
+    content: Content
+    memory: int | None = None
+    first: int | None = None
+
+    def __str__(self) -> str:
+        """Return data set, length of the stream where it is not the whole one, and memory."""
+        subset = " (subset)" if self.content.subset else ""
+        short = f", first {self.first} tasks" if self.first else ""
+        return f"{self.content.title}{subset}{short}" + ("" if self.memory is None else f", memory {self.memory:,}")
 
 
 def chart_of(values: list[Record]) -> alt.Chart:
@@ -79,23 +87,24 @@ def styles(labels: Iterable[str]) -> tuple[list[str], dict[str, alt.Scale]]:
     return names, scales
 
 
-def by_place(groups: Iterable[Group]) -> list[tuple[Content, int | None, list[Group]]]:
-    """Return groups by data set and memory; a method without memory joins every memory of its data set.
+def by_place(groups: Iterable[Group]) -> list[tuple[Place, list[Group]]]:
+    """Return groups by data set, stream and memory; a method without memory joins every memory of its stream.
 
-    The fullest comes first, in the paper's order where several are.
+    The longest stream comes first, and of several the fullest, in the paper's order.
     """
     groups = list(groups)
-    sets: dict[Content, set[int]] = {}
+    sizes: dict[Place, set[int]] = {}
     for group in groups:
-        sets.setdefault(group.content, set()).update([] if group.memory is None else [group.memory])
-    places: list[tuple[Content, int | None]] = []
-    for content, sizes in sets.items():
-        places += [(content, memory) for memory in sorted(sizes)] or [(content, None)]
-    found = [
-        (content, memory, [g for g in groups if g.content == content and g.memory in (memory, None)])
-        for content, memory in places
+        found = sizes.setdefault(Place(group.content, None, group.first), set())
+        found.update([] if group.memory is None else [group.memory])
+    places: list[Place] = []
+    for stream, held in sizes.items():
+        places += [stream._replace(memory=memory) for memory in sorted(held)] or [stream]
+    pairs = [
+        (at, [g for g in groups if (g.content, g.first) == (at.content, at.first) and g.memory in (at.memory, None)])
+        for at in places
     ]
-    return sorted(found, key=lambda one: -len(one[2]))
+    return sorted(pairs, key=lambda pair: (-(pair[0].first or math.inf), -len(pair[1])))
 
 
 def lines_over_tasks(
@@ -162,8 +171,8 @@ def axis_about(rows: Sequence[Record], *, zero: bool = False) -> tuple[float, fl
     means = [row["mean"] for row in rows]
     bottom, top = min(means), max(means)
     room = 0.3 * (top - bottom) or max(abs(top), 1) * 0.1
-    low = max(min(row["low"] for row in rows), bottom - room)
-    high = min(max(row["high"] for row in rows), top + room)
+    low = max(min(row["low"] for row in rows), bottom - room) - room / 4
+    high = min(max(row["high"] for row in rows), top + room) + room / 4
     if zero or (bottom >= 0 and low < 0):
         low = 0
     return low, high if high > low else low + room

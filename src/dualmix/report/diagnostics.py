@@ -16,12 +16,12 @@ from dualmix.report.charts import (
     HEIGHT,
     WIDTH,
     Figure,
+    Place,
     Record,
     View,
     by_place,
     chart_of,
     lines_over_tasks,
-    place,
     spec_of,
     spread,
     styles,
@@ -30,12 +30,11 @@ from dualmix.report.commands import sweep
 from dualmix.report.runs import Collection, Content, Group, Run
 
 
-def _fullest(found: Collection) -> list[tuple[Content, int | None, list[Group]]]:
+def _fullest(found: Collection) -> list[tuple[Place, list[Group]]]:
     """Return, for each data set, the memory that most methods have."""
-    best: dict[Content, tuple[Content, int | None, list[Group]]] = {}
-    for content, memory, groups in by_place(g for g in found.plain if g.tasks > 1):
-        if content not in best or len(groups) > len(best[content][2]):
-            best[content] = (content, memory, groups)
+    best: dict[Content, tuple[Place, list[Group]]] = {}
+    for at, groups in by_place(g for g in found.plain if g.tasks > 1):
+        best.setdefault(at.content, (at, groups))
     return list(best.values())
 
 
@@ -64,7 +63,7 @@ def _tiles(rows: list[Record], x: str, y: str, value: str, title: str) -> Any:
 def heat_map(found: Collection) -> Figure:
     """Return the accuracy on every task after every task, a map a method."""
     views = []
-    for content, memory, groups in _fullest(found):
+    for at, groups in _fullest(found):
         rows: list[Record] = []
         for group in groups:
             mean = 100 * np.mean([np.array(run.scores["accuracy_matrix"], dtype=float) for run in group.runs], axis=0)
@@ -75,7 +74,7 @@ def heat_map(found: Collection) -> Figure:
             ]
         if rows:
             tiles = _tiles(rows, "tested", "after", "accuracy", "accuracy, %")
-            views.append(View(place(content, memory), spec_of(tiles)))
+            views.append(View(str(at), spec_of(tiles)))
     caption = (
         "Accuracy on each task (column) after each task (row), mean over seeds: the diagonal is what was just "
         "learned, the last row what is left of it."
@@ -86,7 +85,7 @@ def heat_map(found: Collection) -> Figure:
 def confusion(found: Collection) -> Figure:
     """Return which task's classes the images of each task are taken for at the end."""
     views = []
-    for content, memory, groups in _fullest(found):
+    for at, groups in _fullest(found):
         rows: list[Record] = []
         for group in groups:
             counts = np.sum([run.confusion for run in group.runs], axis=0).astype(float)
@@ -98,7 +97,7 @@ def confusion(found: Collection) -> Figure:
             ]
         if rows:
             tiles = _tiles(rows, "predicted", "true", "share", "images, %")
-            views.append(View(place(content, memory), spec_of(tiles)))
+            views.append(View(str(at), spec_of(tiles)))
     caption = (
         "After the last task: of the test images of each task (row), the share taken for a class of each task "
         "(column). A bright last column means that everything looks new."
@@ -109,7 +108,7 @@ def confusion(found: Collection) -> Figure:
 def _probed(found: Collection, measure: Callable[[Run], dict[int, float]], y: str) -> list[View]:
     """Return a line a method of something that probes measured."""
     views = []
-    for content, memory, groups in by_place(found.plain):
+    for at, groups in by_place(found.plain):
         rows: list[Record] = []
         for group in groups:
             runs = [values for run in group.runs if (values := measure(run))]
@@ -117,9 +116,7 @@ def _probed(found: Collection, measure: Callable[[Run], dict[int, float]], y: st
                 one = metrics.interval([values[task] for values in runs if task in values])
                 rows.append({"method": group.label, "task": task, **spread(one, 4)})
         if rows:
-            views.append(
-                View(place(content, memory), spec_of(lines_over_tasks(rows, y, tasks=max(row["task"] for row in rows))))
-            )
+            views.append(View(str(at), spec_of(lines_over_tasks(rows, y, tasks=max(row["task"] for row in rows)))))
     return views
 
 
@@ -161,7 +158,7 @@ def gate(found: Collection) -> Figure:
 def memory_classes(found: Collection) -> Figure:
     """Return the images of each task that the memory holds at the end."""
     views = []
-    for content, memory, groups in by_place(found.plain):
+    for at, groups in by_place(found.plain):
         rows: list[Record] = []
         for group in groups:
             held = [_held(run) for run in group.runs if run.probes]
@@ -183,7 +180,7 @@ def memory_classes(found: Collection) -> Figure:
             chart = chart.properties(width=WIDTH // 2 - 30, height=110).facet(
                 facet=alt.Facet("method:N", sort=names, title=None), columns=2
             )  # fmt: skip
-            views.append(View(place(content, memory), spec_of(chart)))
+            views.append(View(str(at), spec_of(chart)))
     caption = "Images of each task that the memory holds after the last task, mean over seeds."
     return Figure("memory", "What the memory holds", caption, sweep("table3", []), tuple(views))
 

@@ -15,13 +15,13 @@ from dualmix.report.charts import (
     HEIGHT,
     WIDTH,
     Figure,
+    Place,
     Record,
     View,
     axis_about,
     by_place,
     chart_of,
     lines_over_tasks,
-    place,
     points,
     side_by_side,
     spec_of,
@@ -38,11 +38,11 @@ PLAIN = "none (er)"
 def over_tasks(found: Collection, name: str, title: str, score: str, y: str) -> Figure:
     """Return a score after each task, a line a method."""
     views = []
-    for content, memory, groups in by_place(found.plain):
+    for at, groups in by_place(found.plain):
         rows = [row for g in groups if g.tasks > 1 for row in points(mean_curve(g, score), method=g.label)]
         if rows:
             tasks = max(g.tasks for g in groups)
-            views.append(View(place(content, memory), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
+            views.append(View(str(at), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
     caption = (
         "Mean over seeds after each task; the band is the 95 % interval (none for a single seed), cut where it would "
         "hide the lines. "
@@ -74,18 +74,23 @@ def _bars(rows: list[Record], y: str, order: list[str]) -> Any:
 
 def _augmentation(group: Group) -> str | None:
     """Return the name in Figure 2 of a group that is ER, or ER+DA on some augmentation, and nothing else."""
-    if group.label == "er" and not group.changed:
+    if group.label == "er" and _only(group):
         return PLAIN
-    if group.label == "er+da" and all(path == "method.mix.augment" for path, _ in group.changed):
+    if group.label == "er+da" and _only(group, "method.mix.augment"):
         return str(group.runs[0].settings["method.mix.augment"])
     return None
+
+
+def _only(group: Group, *paths: str) -> bool:
+    """Return whether a group is its preset but for these settings and the length of the stream."""
+    return {path for path, _ in group.changed} <= {*paths, "stream.first"}
 
 
 def figure2(found: Collection) -> Figure:
     """Return accuracy and forgetting of ER under each augmentation."""
     views = []
     order = [PLAIN, *OPERATORS, *(name for name in SCATTER if name not in OPERATORS)]
-    for content, memory, groups in by_place(g for g in found.groups if _augmentation(g)):
+    for at, groups in by_place(g for g in found.groups if _augmentation(g)):
         named = {name: g for g in groups if (name := _augmentation(g))}
         if len(named) < 2 or not named.keys() - {PLAIN, "standard"}:
             continue
@@ -93,7 +98,7 @@ def figure2(found: Collection) -> Figure:
         for score, y in (("average_accuracy", "average accuracy, %"), ("forgetting", "average forgetting, %")):
             rows = [{"name": n, **spread(i)} for n, g in named.items() if (i := g.interval(score))]
             charts.append(_bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order))))
-        views.append(View(place(content, memory), spec_of(alt.hconcat(*charts))))
+        views.append(View(str(at), spec_of(alt.hconcat(*charts))))
     caption = (
         "ER, and ER with a view of the rehearsed batch under each augmentation; the line is the 95 % interval. "
         "The paper shows accuracy."
@@ -114,7 +119,7 @@ def error_shares(found: Collection, name: str, title: str, label: str) -> Figure
                 chart = lines_over_tasks(rows, y, tasks=tasks, field="memory", domain=(0, 100), alone=False)
                 charts.append(chart.properties(width=WIDTH // 2 - 20, height=HEIGHT - 40))
         if charts:
-            views.append(View(place(content, None), spec_of(side_by_side(charts))))
+            views.append(View(str(Place(content)), spec_of(side_by_side(charts))))
     caption = (
         "er(n,o): share of the errors on new classes that are taken for old ones; er(o,n): share of the errors on old "
         "classes that are taken for new ones. Bands are 95 % intervals."
@@ -125,7 +130,7 @@ def error_shares(found: Collection, name: str, title: str, label: str) -> Figure
 def figure5(found: Collection) -> Figure:
     """Return m-bar of each augmentation (Eq. 6) against the accuracy that it gives."""
     views = []
-    for content, memory, groups in by_place(g for g in found.groups if _scattered(g)):
+    for at, groups in by_place(g for g in found.groups if _scattered(g)):
         rows: list[Record] = []
         for group in groups:
             probed = [(m, run) for run in group.runs if (m := _mean_variance(run)) is not None]
@@ -142,7 +147,8 @@ def figure5(found: Collection) -> Figure:
             scale=alt.Scale(zero=False, nice=True, padding=30),
             axis=alt.Axis(format=".1e", tickCount=5),
         )
-        y = alt.Y("mean:Q", title="average accuracy, %", scale=alt.Scale(domain=list(axis_about(rows))))
+        title, scale = "average accuracy, %", alt.Scale(domain=list(axis_about(rows)))
+        y = alt.Y("mean:Q", title=title, scale=scale)
         tip = [
             alt.Tooltip("name:N", title="augmentation"),
             alt.Tooltip("m_text:N", title="m-bar"),
@@ -150,11 +156,11 @@ def figure5(found: Collection) -> Figure:
             alt.Tooltip("n:Q", title="runs"),
         ]
         chart = alt.layer(
-            base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q"), alt.Y2("high:Q")),
+            base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q")),
             base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
             base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
         ).properties(width=WIDTH, height=HEIGHT)
-        views.append(View(place(content, memory), spec_of(chart)))
+        views.append(View(str(at), spec_of(chart)))
     caption = (
         "Each augmentation's mean variance on the memory, averaged over the borders from task 2 on, against "
         "what training with it gave. The paper expects: the lower, the better."
@@ -164,7 +170,7 @@ def figure5(found: Collection) -> Figure:
 
 def _scattered(group: Group) -> str | None:
     """Return the name in Figure 5 of a group."""
-    if group.label == "er+enmix" and not group.changed:
+    if group.label == "er+enmix" and _only(group):
         return "enmix"
     return _augmentation(group) if group.label == "er+da" else None
 
@@ -183,7 +189,7 @@ def _mean_variance(run: Run) -> float | None:
 def figure7(found: Collection) -> Figure:
     """Return the training time of every method."""
     views = []
-    for content, memory, groups in by_place(found.plain):
+    for at, groups in by_place(found.plain):
         rows: list[Record] = []
         for group in groups:
             minutes = [run.times["train_seconds"] / 60 for run in group.runs if run.times.get("train_seconds")]
@@ -205,7 +211,7 @@ def figure7(found: Collection) -> Figure:
                 alt.X("end:Q"), y, text=alt.Text("mean:Q", format=".1f")
             ),
         ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
-        views.append(View(place(content, memory), spec_of(chart)))
+        views.append(View(str(at), spec_of(chart)))
     views.sort(key=lambda view: view.name != "CIFAR-100, memory 2,000")
     hosts = sorted({str(run.facts.get("host", {}).get("processor", "?")) for run in found.runs})
     caption = (

@@ -131,6 +131,11 @@ class Group:
         """Tasks of the stream."""
         return len(self.runs[0].plan["tasks"])
 
+    @property
+    def first(self) -> int | None:
+        """Tasks at which a shortened stream was cut off."""
+        return dict(self.changed).get("stream.first")
+
     def values(self, score: str) -> dict[int, float]:
         """Return a score in per cent by seed, without the runs for which it is not defined."""
         found = {run.seed: run.scores.get(score) for run in self.runs}
