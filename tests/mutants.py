@@ -16,6 +16,7 @@ import copy
 import importlib.abc
 import importlib.util
 import os
+import select
 import signal
 import sys
 import time
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-SECONDS = 60
+SECONDS = 30
 ARITHMETIC: dict[type[ast.operator], list[type[ast.operator]]] = {
     ast.Add: [ast.Sub, ast.Mult],
     ast.Sub: [ast.Add],
@@ -258,17 +259,22 @@ def verdict(module: str, source: str, tests: list[str], first: list[str]) -> str
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-        signal.alarm(SECONDS)
         sys.meta_path.insert(0, Instead(module, source))
         os._exit(run(tests, Order(first, tell)))
     os.close(tell)
-    with os.fdopen(heard, "rb") as stream:
-        killer = stream.read().decode()
+    killer, deadline = b"", time.monotonic() + SECONDS
+    while select.select([heard], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(heard, 4096)
+        if not part:
+            break
+        killer += part
+    else:
+        os.kill(child, signal.SIGKILL)
+    os.close(heard)
     _, status = os.waitpid(child, 0)
     if killer:
-        first[:] = [killer, *(name for name in first if name != killer)]
+        noticed = killer.decode()
+        first[:] = [noticed, *(name for name in first if name != noticed)]
     if os.WIFSIGNALED(status):
         return "killed by the clock"
     return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
@@ -307,7 +313,10 @@ def main(module: str, tests: list[str], only: str) -> int:
                 (reason for part, reason in EXPLAINED.items() if part in f"{mutant.where}: {mutant.before}"), None
             )
             found = "explained" if why else "SURVIVED"
-            print(f"{found}: line {mutant.line} in {mutant.where}: {mutant.before} -> {mutant.after}  {why or ''}")
+            print(
+                f"{found}: line {mutant.line} in {mutant.where}: {mutant.before} -> {mutant.after}  {why or ''}",
+                flush=True,
+            )
         tally[found] += 1
         if number % 50 == 0:
             print(f"... {number} of {len(every)} after {time.monotonic() - began:.0f} s: {dict(tally)}", flush=True)

@@ -18,6 +18,8 @@ from dualmix.store import Store
 
 FEWEST = 3
 """Augmentations that a ranking needs."""
+VARIED = {"method.memory", "method.mix.augment"}
+"""Settings of a method in which runs that are compared may differ from their preset."""
 RESAMPLES = 2000
 
 Floats = NDArray[np.float64]
@@ -138,9 +140,10 @@ def check(store: Store) -> list[Verdict]:
         if folder.done:
             saved = folder.read_json("config.json")
             config = saved["config"]
-            if not _as_preset(saved["label"], config):
+            changed = _changed(saved["label"], config)
+            if changed is None or {path for path in changed if path.startswith("method.")} - VARIED:
                 continue
-            stream = _stream(config)
+            stream = _stream(config, changed)
             if (path / "probes.json").is_file():
                 records = [r for r in folder.read_json("probes.json") if len(r.get("operators", ())) >= FEWEST]
                 if records:
@@ -218,26 +221,25 @@ def _operator(method: Mapping[str, Any]) -> str | None:
     return "enmix" if on == {"enmix"} and mix["augment"] == "standard" else None
 
 
-FREE = (
-    "data.", "stream.", "model.", "probes.", "seed", "order_seed", "run_seed", "save_every", "device", "graphs",
-    "threads",
-)  # fmt: skip
-"""Settings in which runs that are compared may differ from their preset, or in part from each other."""
-
-
-def _as_preset(label: str, config: Mapping[str, Any]) -> bool:
-    """Return whether a run's method is its preset's but for the memory and the augmentation."""
+def _changed(label: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the settings in which a run differs from its preset; none: there is no such preset."""
     try:
-        preset = compose(label).config.record()
+        preset = dict(flatten(compose(label).config.record()))
     except ConfigError:
-        return False
-    ours, theirs = (dict(flatten(plain)) for plain in (config, preset))
-    differing = {path for path in ours if ours[path] != theirs.get(path, ours[path])}
-    return all(path.startswith(FREE) or path in ("method.memory", "method.mix.augment") for path in differing)
+        return None
+    return {path: value for path, value in flatten(config) if value != preset.get(path, value)}
 
 
-def _stream(config: Mapping[str, Any]) -> str:
+def _stream(config: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
     """Return what runs must share to be compared."""
     stream, method = config["stream"], config["method"]
     tasks = f"{stream['first']} of {stream['tasks']}" if stream.get("first") else stream["tasks"]
-    return f"{config['data']['name']}, {tasks} tasks, {method['kind']}, memory {method.get('memory', 0)}"
+    named = ("data.name", "data.root", "data.path", "stream.first", "stream.tasks")
+    other = [
+        f", {path} {value}"
+        for path, value in sorted(changed.items())
+        if path.startswith(("data.", "stream.", "model.")) and path not in named
+    ]
+    return (
+        f"{config['data']['name']}, {tasks} tasks, {method['kind']}, memory {method.get('memory', 0)}{''.join(other)}"
+    )
