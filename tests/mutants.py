@@ -71,8 +71,13 @@ EXPLAINED = {
     "_known: if not self.sightings": "a shortcut: every class has been seen at least 0 times",
     "_known: return r": "the same",
     "count < 2": "one row cannot be deranged; for two the loop below finds the one derangement",
+    "x -> y in to = torch.from_numpy(rows).to(x.device)": "images and labels lie on one device",
+    "x -> y in mu = beta(self.alpha, len(x)": "there are as many labels as images, on one device",
+    "new.x -> new.y in i, j =": "the same",
+    "new.x -> new.y in mu_x = beta(": "the same",
+    "min(new, len(rows)) -> min(len(rows), new)": "the lesser of two, in either order",
 }
-"""Part of a function's name and a mutated expression, and why no test can notice the mutant."""
+"""Part of what a mutant is (function: before; or before -> after in line), and why no test can notice it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +285,12 @@ def verdict(module: str, source: str, tests: list[str], first: list[str]) -> str
     return "survived" if os.WEXITSTATUS(status) == 0 else "killed"
 
 
+def explanation(mutant: Mutant, line: str) -> str | None:
+    """Return why no test can notice a mutant of a line, if that is known."""
+    place, change = f"{mutant.where}: {mutant.before}", f"{mutant.before} -> {mutant.after} in {line.strip()}"
+    return next((why for part, why in EXPLAINED.items() if part in place or change.startswith(part)), None)
+
+
 def main(module: str, tests: list[str], only: str) -> int:
     """Print what survives and return how many of those are not explained."""
     import hypothesis
@@ -309,9 +320,7 @@ def main(module: str, tests: list[str], only: str) -> int:
     for number, mutant in enumerate(every, 1):
         found = verdict(name, mutant.source, tests, first)
         if found == "survived":
-            why = next(
-                (reason for part, reason in EXPLAINED.items() if part in f"{mutant.where}: {mutant.before}"), None
-            )
+            why = explanation(mutant, text.splitlines()[mutant.line - 1])
             found = "explained" if why else "SURVIVED"
             print(
                 f"{found}: line {mutant.line} in {mutant.where}: {mutant.before} -> {mutant.after}  {why or ''}",

@@ -707,6 +707,18 @@ def test_outputs_are_compared_on_the_old_image() -> None:
     assert found.tolist() == pytest.approx([0.0, np.exp(-2.0)], rel=1e-5)
 
 
+def test_adpmix_compares_outputs_on_each_pairs_own_original() -> None:
+    """Pixel 1 of class 1 and pixel 2 of class 0 against class 3: exp(1 * 2) + exp(2 * 3); views are not looked at."""
+    model = Logits()
+    model.weight = torch.zeros(4, 1)  # type: ignore[assignment]
+    old = Batch(torch.tensor([1.0, 2.0]).view(2, 1, 1, 1), torch.tensor([1, 0]))
+    chance = Fixed([0.6, 0.6], orders=[[1, 0], [0]])
+    mix = AdpMix(negative, ratio="output", pairs="old")
+    made = mix(plain(0, 3), old, model, COUNTED, chance)  # type: ignore[arg-type]
+    assert made is not None
+    assert made.notes["adpmix ratio"].item() == pytest.approx(np.exp(2.0) + np.exp(6.0), rel=1e-5)
+
+
 def test_an_old_class_without_any_probability_is_outweighed_by_a_finite_number() -> None:
     mix = AdpMix(same, ratio="output")
     images = torch.full((1, 1, 1, 1), 500.0)
