@@ -233,14 +233,14 @@ class AdpMix:
             r = (p.gather(1, new[:, None]) / p.gather(1, old[:, None]).clamp_min(1e-12))[:, 0]
             return self._known(new, r, seen)
         if self.ratio == "count":
-            size = torch.from_numpy(seen.counts.astype(np.float32)).to(new.device)
+            size = torch.from_numpy(seen.counts).to(new.device)
         else:
             size = head_norms(model, bias=self.bias)
         if self.ratio == "mean":
             fresh = torch.zeros(len(seen.counts), dtype=torch.bool, device=new.device)
             fresh[new] = True
             known = size[: len(fresh)]
-            r = (known[fresh].mean() / known[~fresh].mean().clamp_min(1e-12)).nan_to_num(0.0).expand(len(new))
+            r = (known[fresh].mean() / known[~fresh].mean().clamp_min(1e-12)).nan_to_num().expand(len(new))
         else:
             r = size[new] / size[old].clamp_min(1e-12)
         return self._known(new, r, seen)
