@@ -78,7 +78,6 @@ EXPLAINED = {
     "new.x -> new.y in mu_x = beta(": "the same",
     "new -> old in i, j =": "old and new lie on one device",
     "new -> old in mu_x = beta(": "the same",
-    "new -> old in size =": "the same",
     "new -> old in fresh =": "the same",
     "new -> old in r = (known": "a pair has one old and one new row: there are as many",
     "i -> j in mu_x = beta(": "the same",

@@ -670,20 +670,26 @@ COUNTED = seen(0, 0, 0, 0, 1, 2, 2, 3)
     [
         ({"ratio": "pair"}, [5 / 1, 6 / 2, 5 / 1]),
         ({"ratio": "mean"}, [(5 + 6) / (1 + 2)] * 3),
-        ({"ratio": "count"}, [2 / 4, 1 / 1, 2 / 4]),
+        ({"ratio": "batch"}, [2 / 2, 1 / 1, 2 / 2]),
         ({"ratio": "pair", "bias": True}, [(28 / 4) ** 0.5, (39 / 7) ** 0.5, (28 / 4) ** 0.5]),
         ({"ratio": "mean", "bias": True}, [(28**0.5 + 39**0.5) / (4**0.5 + 7**0.5)] * 3),
-        ({"ratio": "count", "bias": True}, [2 / 4, 1 / 1, 2 / 4]),
+        ({"ratio": "batch", "bias": True}, [2 / 2, 1 / 1, 2 / 2]),
         ({"ratio": "pair", "sightings": 2}, [5, 0, 5]),
         ({"ratio": "pair", "sightings": 3}, [0, 0, 0]),
         ({"ratio": "mean", "sightings": 2}, [11 / 3, 0, 11 / 3]),
-        ({"ratio": "count", "sightings": 2}, [2 / 4, 0, 2 / 4]),
+        ({"ratio": "batch", "sightings": 2}, [2 / 2, 0, 2 / 2]),
     ],
 )
 def test_outweighing(options: dict[str, Any], expected: list[float]) -> None:
     """Norms 1, 2, 5, 6 and biases of the square root of 3; classes 0 to 3 were seen 4, 1, 2 and 1 times."""
     model = head(1.0, 2.0, 5.0, 6.0, 100.0, bias=3**0.5)
     assert outweighs([2, 3, 2], [0, 1, 0], model, COUNTED, **options) == expected
+
+
+def test_classes_are_counted_over_both_sides_of_the_pairs() -> None:
+    """Rows of class 0: one; 1: two, one of them new; 2: two; 3: one."""
+    model = head(1.0, 2.0, 5.0, 6.0)
+    assert outweighs([2, 1, 2], [0, 3, 1], model, COUNTED, ratio="batch") == [2 / 1, 2 / 1, 2 / 2]
 
 
 class Logits(torch.nn.Module):

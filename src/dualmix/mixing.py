@@ -147,8 +147,8 @@ class AdpMix:
         One pair for each ``new`` image, for each ``old`` one, as many as the ``fewer``, or ``all`` combinations.
     ratio
         What Eq. 9 compares: the weight-row norms of the ``pair``'s classes, or the ``mean`` norms over the new batch's
-        classes and over all others seen. As a study, not as the paper does: ``count`` compares how often the classes
-        were seen, ``output`` the probabilities that the model gives them for the old image.
+        classes and over all others seen. As a study, not as the paper does: ``batch`` compares how many rows of the
+        pairs have each class, ``output`` the probabilities that the model gives them for the old image.
     bias
         Count the bias into the norm.
     sightings
@@ -172,7 +172,7 @@ class AdpMix:
     old: Literal["all", "batch", "recent", "task"] = "all"
     window: int = 250
     pairs: Literal["new", "old", "fewer", "all"] = "new"
-    ratio: Literal["pair", "mean", "count", "output"] = "pair"
+    ratio: Literal["pair", "mean", "batch", "output"] = "pair"
     bias: bool = False
     sightings: int = 0
     alone: Literal["idle", "mixup"] = "idle"
@@ -232,10 +232,7 @@ class AdpMix:
                 p = model(old_x).softmax(1)
             r = (p.gather(1, new[:, None]) / p.gather(1, old[:, None]).clamp_min(1e-12))[:, 0]
             return self._known(new, r, seen)
-        if self.ratio == "count":
-            size = torch.from_numpy(seen.counts).to(new.device)
-        else:
-            size = head_norms(model, bias=self.bias)
+        size = torch.cat([new, old]).bincount() if self.ratio == "batch" else head_norms(model, bias=self.bias)
         if self.ratio == "mean":
             fresh = torch.zeros(len(seen.counts), dtype=torch.bool, device=new.device)
             fresh[new] = True

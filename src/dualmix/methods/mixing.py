@@ -87,9 +87,9 @@ class Mixing(Augmenting):
     pairs: Literal["new", "old", "fewer", "all"] = value(
         "new", "AdpMix pairs: one a new image, one an old, fewer, or all"
     )
-    ratio: Literal["pair", "mean", "count", "output"] = value(
+    ratio: Literal["pair", "mean", "batch", "output"] = value(
         "pair",
-        "Eq. 9 compares weight norms of the pair's classes or means over all new and old; studies: count, output",
+        "Eq. 9 compares weight norms of the pair's classes or means over all new and old; studies: batch, output",
         paper="||w_new|| / ||w_old||",
     )
     bias: bool = value(False, "count the bias into ||w||", paper="bias omitted", source="paper")
