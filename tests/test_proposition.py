@@ -23,6 +23,7 @@ def measured(covariance: float, variance: float, bias: float) -> dict[str, float
         "gap_variance": variance,
         "gap_bias": bias,
         "mean_variance": covariance / 2,
+        "sample_spread": -covariance,
     }
 
 
@@ -48,6 +49,7 @@ def test_a_border_without_a_next_task_has_no_gap_to_rank() -> None:
 def test_nothing_is_ranked_where_nothing_varies() -> None:
     assert spearman([1, 2, 3], [5, 5, 5]) is None
     assert spearman([1, 2], [1, 2]) is None
+    assert spearman([1, 2, 3], [1, float("nan"), 2]) is None
     assert spearman([1, 2, 3, 4], [10, 20, 30, 5]) == pytest.approx(1 - 6 * (1 + 1 + 1 + 9) / 60)
 
 
@@ -63,6 +65,11 @@ def test_averages_are_set_against_what_training_gave() -> None:
     assert found.gap.rho == pytest.approx(-0.5)
     assert found.holds == pytest.approx(1 / 3)
     assert found.accuracy.n == 3
+    assert (a.mean_variance, a.sample_spread) == (1.0, -2.0)
+    assert (found.mean_variance.rho, found.sample_spread.rho) == (pytest.approx(-1.0), pytest.approx(1.0))
+    assert found.sample_spread.words("augmentations").startswith("Spearman's rho +1.00 [")
+    assert found.sample_spread.words("augmentations").endswith("] over 3 augmentations")
+    assert verdict("s", [("one", [RECORD])], {}).accuracy.words("augmentations") == "no ranking from 0 augmentations"
 
 
 def test_the_interval_holds_the_middle_of_the_resamples() -> None:

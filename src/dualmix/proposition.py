@@ -34,6 +34,12 @@ class Correlation:
     high: float | None
     n: int
 
+    def words(self, of: str) -> str:
+        """Return the correlation over things of that name in words."""
+        if self.rho is None or self.low is None or self.high is None:
+            return f"no ranking from {self.n} {of}"
+        return f"Spearman's rho {self.rho:+.2f} [{self.low:+.2f}, {self.high:+.2f}] over {self.n} {of}"
+
 
 @dataclass(frozen=True, slots=True)
 class Border:
@@ -66,6 +72,7 @@ class Operator:
     gap: float
     gap_bias: float
     mean_variance: float
+    sample_spread: float
     accuracy: float | None
     forgetting: float | None
     seeds: int
@@ -82,6 +89,7 @@ class Verdict:
     accuracy: Correlation
     forgetting: Correlation
     mean_variance: Correlation
+    sample_spread: Correlation
 
     @property
     def holds(self) -> float:
@@ -90,10 +98,10 @@ class Verdict:
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Return the rank correlation, or none where one side does not vary."""
+    """Return the rank correlation, or none where one side does not vary or is not known."""
     from scipy.stats import spearmanr
 
-    if len(a) < FEWEST or len(set(a)) < 2 or len(set(b)) < 2:
+    if len(a) < FEWEST or len(set(a)) < 2 or len(set(b)) < 2 or not np.isfinite([a, b]).all():
         return None
     return float(spearmanr(a, b).statistic)
 
@@ -189,6 +197,7 @@ def verdict(
         accuracy=against("covariance", "accuracy"),
         forgetting=against("covariance", "forgetting"),
         mean_variance=against("mean_variance", "accuracy"),
+        sample_spread=against("sample_spread", "accuracy"),
     )
 
 
@@ -206,6 +215,7 @@ def _average(
         mean("gap"),
         mean("gap_bias"),
         mean("mean_variance"),
+        mean("sample_spread"),
         float(np.mean([accuracy for accuracy, _ in runs])) if runs else None,
         float(np.mean([forgetting for _, forgetting in runs])) if runs else None,
         len(runs),

@@ -22,7 +22,7 @@ from dualmix.store import Folder
 if TYPE_CHECKING:
     from dualmix.calibrate import Deviation, Reading
     from dualmix.data.verify import Entry, Report
-    from dualmix.proposition import Correlation, Verdict
+    from dualmix.proposition import Verdict
     from dualmix.report.compare import Comparison, Difference
     from dualmix.timing import Row, Stage
     from dualmix.tune import Search
@@ -277,12 +277,13 @@ def proposition(verdicts: Sequence[Verdict]) -> RenderableType:
     parts: list[RenderableType] = []
     for verdict in verdicts:
         table = Table(box=box.SIMPLE, pad_edge=False, title=verdict.stream, title_justify="left")
-        for name in ("augmentation", "CO", "FG", "its bias", "m-bar", "acc. %", "forg. %", "n"):
+        for name in ("augmentation", "CO", "FG", "its bias", "m-bar", "m-bar*", "acc. %", "forg. %", "n"):
             table.add_column(name, justify="left" if name == "augmentation" else "right", no_wrap=True)
         for one in verdict.operators:
             table.add_row(
                 one.name,
-                *(f"{number:.1e}" for number in (one.covariance, one.gap, one.gap_bias, one.mean_variance)),
+                *(f"{number:.1e}" for number in (one.covariance, one.gap, one.gap_bias)),
+                *(f"{number:.1e}" for number in (one.mean_variance, one.sample_spread)),
                 percent(one.accuracy).removesuffix(" %"),
                 percent(one.forgetting).removesuffix(" %"),
                 str(one.seeds),
@@ -291,25 +292,21 @@ def proposition(verdicts: Sequence[Verdict]) -> RenderableType:
         pairs, failing = sum(b.pairs for b in borders), sum(b.pairs - b.agree for b in borders)
         parts += [
             table,
-            Text(f"CO against FG on the same model: {_rho(verdict.gap, 'models')}."),
+            Text(f"CO against FG on the same model: {verdict.gap.words('models')}."),
             Text(
                 f"  The proposition holds for {percent(verdict.holds)} of {pairs} pairs of augmentations; of the "
                 f"{failing} where it fails the bias part of FG decides in {sum(b.overruled for b in borders)}."
             ),
-            Text(f"CO against final accuracy: {_rho(verdict.accuracy, 'augmentations')} (expected: negative)."),
-            Text(f"CO against forgetting: {_rho(verdict.forgetting, 'augmentations')} (expected: positive)."),
-            Text(f"m-bar against final accuracy: {_rho(verdict.mean_variance, 'augmentations')} (Figure 5: negative)."),
+            Text(f"CO against final accuracy: {verdict.accuracy.words('augmentations')} (expected: negative)."),
+            Text(f"CO against forgetting: {verdict.forgetting.words('augmentations')} (expected: positive)."),
+            Text(f"m-bar against final accuracy: {verdict.mean_variance.words('augmentations')} (Figure 5: negative)."),
+            Text(f"m-bar* against accuracy: {verdict.sample_spread.words('augmentations')} (Figure 5: negative)."),
         ]
     legend = (
-        "Spearman's rank correlation with the middle 95 % of it over resamples; n: runs trained with the augmentation."
+        "Rank correlations with the middle 95 % over resamples. m-bar: deviation over draws, as Eq. 6 is written; "
+        "m-bar*: over images. n: runs trained with the augmentation."
     )
     return Group(*parts, Text(legend, style="dim"))
-
-
-def _rho(found: Correlation, of: str) -> str:
-    if found.rho is None:
-        return f"no ranking from {found.n} {of}"
-    return f"{found.rho:+.2f} [{found.low:+.2f}, {found.high:+.2f}] over {found.n} {of}"
 
 
 def bench_table(found: Sequence[Row]) -> RenderableType:

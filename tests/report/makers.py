@@ -141,6 +141,7 @@ def record(task: int, classes: int, operators: Mapping[str, float], gate: tuple[
             "gap_variance": 2 * co,
             "gap_bias": 0.1 / (1 + 1000 * co),
             "mean_variance": co / 2,
+            "sample_spread": 1 / co,
         }
         for name, co in operators.items()
     }

@@ -140,7 +140,19 @@ def test_figure_5_averages_from_task_2_on(tmp_path: Path) -> None:
     for label, name in (("er+da", "view"), ("er+enmix", "enmix")):
         probes = [record(1, 1, {name: 9.0}), record(2, 2, {name: 4.0, "other": 50.0}), record(3, 3, {name: 2.0})]
         made(tmp_path, label, 0, {"probes.on": True}, table=counts([[5], [2, 7], [1, 1, 4]]), probes=probes)
-    assert {row["name"]: row["m"] for row in only(tmp_path, "figure5")} == {"standard": 1.5, "enmix": 1.5}
+    spec = one(tmp_path, "figure5").views[0].spec
+    assert {row["name"]: row["m"] for row in rows(spec)} == {"standard": 1.5, "enmix": 1.5}
+    assert {row["name"]: row["m"] for row in rows(spec, 1)} == {"standard": 0.375, "enmix": 0.375}
+
+
+def test_figure_5_says_how_the_ranks_go_together(tmp_path: Path) -> None:
+    """m-bar falls and m-bar* grows with the accuracy of flip, grey and standard: 35, 45 and 55 %."""
+    for name, co, right in (("flip", 3.0, 2), ("grey", 2.0, 4), ("standard", 1.0, 6)):
+        values = {"probes.on": True, "method.mix.augment": name}
+        made(tmp_path, "er+da", 0, values, table=counts([[5], [right, 5]]), probes=[record(2, 2, {"view": co})])
+    left, right_ = one(tmp_path, "figure5").views[0].spec["hconcat"]
+    assert left["title"].startswith("Spearman's rho -1.00 [") and left["title"].endswith("] over 3 augmentations")
+    assert right_["title"].startswith("Spearman's rho +1.00 [")
 
 
 @pytest.mark.parametrize("figure", ["figure2", "figure5"])

@@ -15,7 +15,7 @@ from typing import Any
 from dualmix.calibrate import TERMS, Deviation
 from dualmix.errors import DualmixError
 from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
-from dualmix.proposition import FEWEST, Correlation, Verdict, check
+from dualmix.proposition import FEWEST, Verdict, check
 from dualmix.report import commands, tables, words
 from dualmix.report.gallery import Gallery, gallery
 from dualmix.report.readings import calibrations
@@ -125,7 +125,6 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
         figures=drawn,
         verdicts=proved,
         speed=speed,
-        rho=_rho,
         calibrations=calibrations(found),
         terms=list(TERMS),
         paper_row=_paper_row,
@@ -245,12 +244,6 @@ def _verdict(fight: tables.Contest) -> str:
         return "not told apart"
     better = (fight.difference.mean > 0) == (fight.score == "average_accuracy")
     return f"{'better' if better else 'worse'} with DualMix"
-
-
-def _rho(found: Correlation, of: str) -> str:
-    if found.rho is None or found.low is None or found.high is None:
-        return f"no ranking from {found.n} {of}"
-    return f"Spearman's rho {found.rho:+.2f} [{found.low:+.2f}, {found.high:+.2f}] over {found.n} {of}"
 
 
 def _paper_row(row: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dualmix import metrics
 from dualmix.paper import OPERATORS, SCATTER
+from dualmix.proposition import correlation, spearman
 from dualmix.report.charts import (
     COLOURS,
     GREY,
@@ -128,44 +129,60 @@ def error_shares(found: Collection, name: str, title: str, label: str) -> Figure
 
 
 def figure5(found: Collection) -> Figure:
-    """Return m-bar of each augmentation (Eq. 6) against the accuracy that it gives."""
+    """Return m-bar of each augmentation (Eq. 6) in both readings against the accuracy that it gives."""
     views = []
     for at, groups in by_place(g for g in found.groups if _scattered(g)):
-        rows: list[Record] = []
-        for group in groups:
-            probed = [(m, run) for run in group.runs if (m := _mean_variance(run)) is not None]
-            if probed:
-                mean = float(np.mean([m for m, _ in probed]))
-                accuracy = metrics.interval([100 * run.scores["average_accuracy"] for _, run in probed])
-                rows.append({"name": _scattered(group), "m": mean, **spread(accuracy), "m_text": f"{mean:.2e}"})
-        if len(rows) < 2:
-            continue
-        base = chart_of(rows)
-        x = alt.X(
-            "m:Q",
-            title="mean variance m-bar (Eq. 6)",
-            scale=alt.Scale(zero=False, nice=True, padding=30),
-            axis=alt.Axis(format=".1e", tickCount=5),
-        )
-        title, scale = "average accuracy, %", alt.Scale(domain=list(axis_about(rows)))
-        y = alt.Y("mean:Q", title=title, scale=scale)
-        tip = [
-            alt.Tooltip("name:N", title="augmentation"),
-            alt.Tooltip("m_text:N", title="m-bar"),
-            alt.Tooltip("text:N", title="accuracy, %"),
-            alt.Tooltip("n:Q", title="runs"),
+        charts = [
+            _scatter(rows, title)
+            for measure, title in (
+                ("mean_variance", "m-bar, deviation over draws (Eq. 6 as written)"),
+                ("sample_spread", "m-bar*, deviation over images"),
+            )
+            if len(rows := [row for group in groups if (row := _point(group, measure))]) > 1
         ]
-        chart = alt.layer(
-            base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q")),
-            base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
-            base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
-        ).properties(width=WIDTH, height=HEIGHT)
-        views.append(View(str(at), spec_of(chart)))
+        if charts:
+            views.append(View(str(at), spec_of(alt.hconcat(*charts))))
     caption = (
         "Each augmentation's mean variance on the memory, averaged over the borders from task 2 on, against "
         "what training with it gave. The paper expects: the lower, the better."
     )
     return Figure("figure5", "Figure 5: mean variance against accuracy", caption, sweep("figure5", []), tuple(views))
+
+
+def _point(group: Group, measure: str) -> Record | None:
+    """Return a group's mean of a measure and its accuracy, over the runs that were probed."""
+    probed = [(m, run) for run in group.runs if (m := _measured(run, measure)) is not None]
+    if not probed:
+        return None
+    mean = float(np.mean([m for m, _ in probed]))
+    accuracy = metrics.interval([100 * run.scores["average_accuracy"] for _, run in probed])
+    return {"name": _scattered(group), "m": mean, **spread(accuracy), "m_text": f"{mean:.2e}"}
+
+
+def _scatter(rows: list[Record], name: str) -> Any:
+    """Return accuracy over a measure, with the rank correlation of the two as title."""
+    both = [(row["m"], row["mean"]) for row in rows]
+    ranks = correlation(lambda items: spearman(*zip(*(both[i] for i in items), strict=True)), len(both))
+    base = chart_of(rows)
+    x = alt.X(
+        "m:Q",
+        title=name,
+        scale=alt.Scale(zero=False, nice=True, padding=30),
+        axis=alt.Axis(format=".1e", tickCount=5),
+    )
+    title, scale = "average accuracy, %", alt.Scale(domain=list(axis_about(rows)))
+    y = alt.Y("mean:Q", title=title, scale=scale)
+    tip = [
+        alt.Tooltip("name:N", title="augmentation"),
+        alt.Tooltip("m_text:N", title="m-bar"),
+        alt.Tooltip("text:N", title="accuracy, %"),
+        alt.Tooltip("n:Q", title="runs"),
+    ]
+    return alt.layer(
+        base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q")),
+        base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
+        base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
+    ).properties(width=WIDTH // 2 - 20, height=HEIGHT - 40, title=ranks.words("augmentations"))
 
 
 def _scattered(group: Group) -> str | None:
@@ -175,11 +192,11 @@ def _scattered(group: Group) -> str | None:
     return _augmentation(group) if group.label == "er+da" else None
 
 
-def _mean_variance(run: Run) -> float | None:
-    """Return a run's m-bar of its own augmentation, averaged over tasks 2 to T."""
+def _measured(run: Run, measure: str) -> float | None:
+    """Return a measure of a run's own augmentation, averaged over tasks 2 to T."""
     own = "enmix" if run.label == "er+enmix" else "view"
     found = [
-        float(record["operators"][own]["mean_variance"])
+        float(record["operators"][own][measure])
         for record in run.probes
         if record["task"] > 1 and own in record.get("operators", {})
     ]

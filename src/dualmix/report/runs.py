@@ -30,7 +30,7 @@ ROWS = (
 FREE = ("data.name", "data.root", "data.path", "method.memory", "seed", "save_every", "device", "graphs", "threads")
 """Settings in which a run may differ from its preset and still stand for it; data and memory are its column."""
 CHECKED = ("average_accuracy", "forgetting")
-MEASURES, GAPS = {"mean_variance", "covariance"}, {"gap", "gap_variance", "gap_bias"}
+MEASURES, GAPS = {"mean_variance", "sample_spread", "covariance"}, {"gap", "gap_variance", "gap_bias"}
 TOLERANCE = 1e-9
 LARGEST = 1e30
 """No measurement is larger than this; it also keeps squares finite."""
