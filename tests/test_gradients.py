@@ -113,7 +113,7 @@ def test_parts_are_disjoint_and_no_larger_than_the_memory(
 ) -> None:
     model, memory = network(), filled(held, held + spare)
     order = np.random.default_rng(seed).permutation(held) if shuffled else np.arange(held)
-    known = Gradients(part, parts).directions(memory, model, Scripted(order.tolist(), 0.0))
+    known = [*Gradients(part, parts).directions(memory, model, Scripted(order.tolist(), 0.0))]
     size = min(part, held)
     count = min(parts, held // size)
     assert len(known) == count >= 1
@@ -167,6 +167,29 @@ def test_a_full_memory_takes_rows_only_when_the_batch_points_away() -> None:
         np.testing.assert_allclose(placed.notes["score"].numpy(), own, rtol=1e-3, atol=1e-5)
         replaced += sum(slot >= 0 for slot in want)
     assert 0 < opened < 24 and 0 < replaced < 5 * opened
+
+
+@pytest.mark.parametrize(("low", "looked_at"), [(0, 2), (2, 4)], ids=["points along", "points away"])
+def test_no_gradient_is_taken_after_the_batch_is_settled(
+    monkeypatch: pytest.MonkeyPatch, low: int, looked_at: int
+) -> None:
+    """The new batch's own gradient and that of one part, where it already says no; else that of every part."""
+    sizes: list[int] = []
+
+    def counted(model: Classifier, batch: Batch) -> torch.Tensor:
+        sizes.append(len(batch))
+        return gradient(model, batch)
+
+    monkeypatch.setattr("dualmix.policies.gradients.gradient", counted)
+    model, memory = network(), filled(12, 12, high=2)
+    new = batch(model, 5, 0, low=low, high=low + 2)
+    order = list(range(12))
+    known = [slow_gradient(model, memory[part].x, memory[part].y) for part in np.split(np.arange(12), 3)]
+    whole = slow_gradient(model, new.x, new.y)
+    away = [bool(whole @ part < 0) for part in known]
+    placed = Gradients(4, 3)(memory, new, model, Scripted(order, 0.5))
+    assert sizes == [5] + [4] * (looked_at - 1) and away == ([True] * 3 if low else [False] * 3)
+    assert bool(placed.notes) == all(away)
 
 
 @pytest.mark.parametrize("scores", [[0.3] * 3, [0.1, 0.9, 0.1]], ids=["all alike", "two alike"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,9 @@ class Gradients:
 
     A full memory changes only where the new batch as a whole points away from every part (closest cosine below 0): then
     as many slots as there are new rows are drawn, the more alike the likelier, and each new row takes its slot with
-    probability (old + 1) / (old + new + 2), by their scores. Gradients are of all weights, in evaluation mode.
+    probability (old + 1) / (old + new + 2), by their scores. So the first part that the batch does not point away from
+    settles the matter, and the gradients of further parts are not taken. Gradients are of all weights, in evaluation
+    mode.
 
     Parameters
     ----------
@@ -46,24 +49,27 @@ class Gradients:
             slots[:free] = np.arange(len(memory), len(memory) + min(len(new), free))
             if not len(memory):
                 return Placement(slots, {"score": torch.full((len(new),), FIRST, device=model.device)})
-            return Placement(slots, {"score": closest(each_gradient(model, new), self.directions(memory, model, rng))})
+            known = [*self.directions(memory, model, rng)]
+            return Placement(slots, {"score": closest(each_gradient(model, new), torch.stack(known))})
         if not memory.capacity:
             return Placement(slots)
-        known = self.directions(memory, model, rng)
-        if closest(gradient(model, new)[None], known) >= 0:
-            return Placement(slots)
-        scores = closest(each_gradient(model, new), known)
+        known, whole = [], gradient(model, new)[None]
+        for direction in self.directions(memory, model, rng):
+            known.append(direction)
+            if closest(whole, direction[None]) >= 0:
+                return Placement(slots)
+        scores = closest(each_gradient(model, new), torch.stack(known))
         kept = memory.notes["score"].cpu().numpy()
         drawn = draw(kept - kept.min(), len(new), rng)
         ours, theirs = scores.cpu().numpy()[: len(drawn)] + 1, kept[drawn] + 1
         slots[: len(drawn)] = np.where(rng.random(len(drawn)) * (ours + theirs) < theirs, drawn, -1)
         return Placement(slots, {"score": scores})
 
-    def directions(self, memory: Memory, model: Classifier, rng: np.random.Generator) -> Tensor:
-        """Return the gradients of disjoint random parts of the memory, one row each."""
+    def directions(self, memory: Memory, model: Classifier, rng: np.random.Generator) -> Iterator[Tensor]:
+        """Yield the gradients of disjoint random parts of the memory, each taken only when it is asked for."""
         size = min(self.part, len(memory))
         order = rng.permutation(len(memory))[: size * min(self.parts, len(memory) // size)]
-        return torch.stack([gradient(model, memory[slots]) for slots in order.reshape(-1, size)])
+        return (gradient(model, memory[slots]) for slots in order.reshape(-1, size))
 
 
 def gradient(model: Classifier, batch: Batch) -> Tensor:

@@ -27,7 +27,7 @@
       axis: { labelColor: ink, titleColor: ink, domainColor: line, tickColor: line, gridColor: line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
       legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontWeight: 500 },
       header: { labelColor: ink, titleColor: ink, labelFontSize: 12, labelFontWeight: 600 },
-      text: { color: ink }, view: { stroke: line },
+      title: { color: ink, fontSize: 12, fontWeight: 500, anchor: "start" }, text: { color: ink }, view: { stroke: line },
     };
   };
   const fitted = (spec, width) => {
