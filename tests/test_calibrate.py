@@ -130,6 +130,15 @@ def test_cells_are_read_from_the_store_and_the_nearest_reading_comes_first(tmp_p
     assert rows[0].gains <= rows[1].gains or math.isnan(rows[1].gains)
 
 
+def test_a_reading_with_more_rows_ranks_before_a_nearer_one_with_fewer() -> None:
+    near = deviation("near", {"er": exactly("er"), "er+da": exactly("er+da")})
+    whole = deviation("whole", {row: exactly(row, 2.0 if row == "er+da" else 1.0) for row in TERMS})
+    nearer = deviation("nearer", {row: exactly(row, 1.5 if row == "er+da" else 1.0) for row in TERMS})
+    nothing = deviation("nothing", {row: Measured({}, {}, {}) for row in TERMS})
+    assert near.gains < nearer.gains < whole.gains
+    assert sorted([near, nothing, whole, nearer], key=lambda one: one.rank) == [nearer, whole, near, nothing]
+
+
 def test_a_gain_over_nothing_is_no_number() -> None:
     nothing = Measured({0: 0.0}, {0: 0.0}, {0: 0.0})
     assert math.isnan(deviation("x", {"er": nothing, "er+da": exactly("er+da")}).gains)

@@ -257,12 +257,17 @@ class Deviation:
     missing: tuple[str, ...]
     rows: Mapping[str, Measured]
 
+    @property
+    def rank(self) -> tuple[int, bool, float]:
+        """What readings are sorted by: those with more rows first, as few rows are easily near; then by the gains."""
+        return len(self.missing) - len(self.rows), math.isnan(self.gains), self.gains
+
 
 def table(found: Sequence[Cell]) -> list[Deviation]:
-    """Return every reading's deviation, the smallest first; readings without a row beside ER come last."""
+    """Return every reading's deviation, in the order of their rank."""
     names = list(dict.fromkeys(cell.reading for cell in found))
     rows = [deviation(name, {cell.row: measured(cell) for cell in found if cell.reading == name}) for name in names]
-    return sorted(rows, key=lambda row: (math.isnan(row.gains), row.gains))
+    return sorted(rows, key=lambda row: row.rank)
 
 
 def deviation(reading: str, rows: Mapping[str, Measured]) -> Deviation:

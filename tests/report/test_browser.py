@@ -105,6 +105,15 @@ def test_all_is_drawn_without_an_error_or_a_request(browser: Any, page: Path, wi
     assert run(browser, "return document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_figures_out_of_sight_are_drawn_too(browser: Any, page: Path) -> None:
+    """What nobody scrolls to is there all the same: in print, for one."""
+    shown(browser, page)
+    assert run(browser, "return document.documentElement.scrollHeight > 5 * innerHeight")
+    undrawn = "return document.querySelectorAll('.figure:not([data-drawn])').length"
+    until(lambda: run(browser, undrawn) == 0)
+    assert run(browser, "return scrollY") == 0
+
+
 def test_it_opens_at_once(browser: Any, page: Path) -> None:
     """The best of three, since other work may hold the machine up."""
     times = []

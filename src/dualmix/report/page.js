@@ -18,7 +18,8 @@
     return node;
   };
 
-  // Figures: drawn when they come into view, again when the width or the colours change.
+  // Figures: drawn when they come into view, the others while nothing else is to do (a print shows all of them), and
+  // again when the width or the colours change.
   const theme = (night) => {
     const ink = night ? "#e6e9ec" : "#1c2126", line = night ? "#39424b" : "#d5dbe1";
     const font = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
@@ -70,6 +71,15 @@
     for (const { isIntersecting, target } of entries) if (isIntersecting && !target.turn) draw(target);
   }, { rootMargin: "300px" });
   boxes.forEach((box) => near.observe(box));
+  const idle = window.requestIdleCallback ?? ((call) => setTimeout(call, 200));
+  const rest = async () => {
+    const box = boxes.find((one) => !one.turn);
+    if (!box) return;
+    draw(box);
+    await box.turn.catch(() => {});
+    idle(rest);
+  };
+  addEventListener("load", () => idle(rest));
   const redraw = (which) => boxes.filter((box) => box.dataset.drawn && which(box)).forEach(draw);
   dark.addEventListener("change", () => redraw(() => true));
   let pause;

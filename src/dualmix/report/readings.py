@@ -15,7 +15,7 @@ from dualmix.report.runs import Collection, Content, Group
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The readings that were run on one stream, the nearest to the paper first.
+    """The readings that were run on one stream, those with most rows and nearest to the paper first.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ def calibrations(found: Collection) -> list[Calibration]:
                 rows.append((reading, deviation(reading.name, {row: _measured(g) for row, g in here.items()})))
         rows = [(reading, found_) for reading, found_ in rows if not math.isnan(found_.gains)]
         if rows:
-            rows.sort(key=lambda pair: pair[1].points if first is None else pair[1].gains)
+            rows.sort(key=lambda pair: pair[1].rank)
             result.append(Calibration(content, memory, first, tuple(rows)))
     return sorted(result, key=lambda one: (one.content.name, one.first or 0, one.memory))
 

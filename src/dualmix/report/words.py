@@ -15,13 +15,13 @@ MARKS = {"": "", "above": "▲", "below": "▼"}
 LEGEND = (
     "Ours above, the paper's below: mean ± 95 % interval over n seeds (Student's t); what stands behind the"
     " paper's ± is taken "
-    "for its interval. ▲ ▼: ours lies above or below and the intervals do not meet. Bold: best of a column. –: missing."
+    "for its interval. ▲ ▼: ours lies above or below and the intervals do not meet. Bold: best of a column."
 )
 
 
 def markdown(found: Collection) -> str:
     """Return everything but the figures as GitHub Markdown."""
-    parts = ["# Results", "", f"{len(found.runs)} finished runs in `{found.place}`. {LEGEND}", ""]
+    parts = ["# Results", "", f"{len(found.runs)} finished runs in `{found.place}`. {LEGEND} –: missing.", ""]
     for table in tables(found):
         heads = ["method", *(_head(column, table) for column in table.columns)]
         rows = [[f"`{label}`", *map(_md_cell, cells)] for label, cells in table.rows.items()]
@@ -75,7 +75,7 @@ def markdown(found: Collection) -> str:
 
 def latex(found: Collection) -> str:
     """Return the paper's tables as LaTeX (booktabs), ours with the paper's beneath."""
-    parts = [f"% {len(found.runs)} runs; needs booktabs. {LEGEND}"]
+    parts = [f"% {len(found.runs)} runs; needs booktabs. {LEGEND} –: missing."]
     for table in tables(found):
         parts += [
             r"\begin{table}",
