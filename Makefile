@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit contract clean
 demo: .venv/.core
 	$(BIN)/dualmix demo
 
@@ -18,6 +18,9 @@ types: .venv/.dev
 
 unit: .venv/.dev
 	$(BIN)/pytest -n 2 -q $(ARGS)
+
+contract: .venv/.dev
+	$(BIN)/pytest -n 2 -q -m long tests/test_contract.py $(ARGS)
 
 .venv/.python:
 	@$(PYTHON) -c 'import sys; sys.exit("dualmix needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ...") if sys.version_info < (3, 11) else None'

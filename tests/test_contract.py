@@ -23,6 +23,12 @@ from dualmix.settings import value
 
 SMALL, SHAPES = (1, 8, 8), ((3, 32, 32), (3, 64, 64), (3, 84, 84))
 SMOKE = ("keeps_the_protocol", "a_batch_of_one_works", "a_new_class_can_come_at_any_moment", "nothing_learned_is_said")
+SIZED = [
+    pytest.param(demand, marks=() if demand in SMOKE else pytest.mark.long)
+    for demand in testing.CHECKS
+    if demand != "every_choice_works"
+]
+"""Demands that are made at the data sets' sizes: `make test` makes the smoke of them there, `make contract` all."""
 VARIANTS = {"er joint": {"forward": "joint"}, "er twice": {"iterations": 2}, "er exact": {"reservoir": "exact"}}
 METHODS: dict[str, Method] = {name: compose(name).config.method for name in registry.presets()} | {
     name: ER(**values) for name, values in VARIANTS.items()
@@ -50,7 +56,7 @@ def test_every_preset_is_held_against_the_contract() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("demand", SMOKE)
+@pytest.mark.parametrize("demand", SIZED)
 @pytest.mark.parametrize("name", [name for name in DISTINCT if name not in VARIANTS])
 def test_size_works(name: str, demand: str, shape: tuple[int, int, int]) -> None:
     testing.CHECKS[demand](DISTINCT[name], shape)
