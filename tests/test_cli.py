@@ -106,8 +106,9 @@ def test_explain(dualmix_: Command) -> None:
     assert (listed["method.memory"]["value"], listed["method.memory"]["from"]) == (77, "flag")
     assert listed["method.memory"]["paper"] == "1000, 2000 or 5000"
     assert (listed["stream.tasks"]["value"], listed["stream.tasks"]["from"]) == (20, "data cifar100")
+    assert (listed["method.memory"]["choice"], listed["method.lr"]["choice"]) == ("yours", "paper")
     assert listed["data.root"]["value"] is None
-    assert {row["choice"] for row in listed.values()} <= {"paper", "reference", "inferred", "ours"}
+    assert {row["choice"] for row in listed.values()} == {"paper", "reference", "inferred", "ours", "yours"}
     assert not any(Path.cwd().iterdir())
 
 

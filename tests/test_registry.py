@@ -87,9 +87,9 @@ def test_a_saved_learner_of_an_unknown_method_names_the_plugin(tmp_path: Path) -
 
 def test_a_plugin_registers_and_builds(tmp_path: Path) -> None:
     load_plugin(plugin(tmp_path, PLUGIN.format(name="own")))
-    assert get_preset("own") == Preset(
-        "own", "own", "One line about it.", "Table 9", {"method.memory": 77, "stream.epochs": 2}
-    )
+    values = {"method.memory": 77, "stream.epochs": 2}
+    sources = dict.fromkeys(values, "ours")
+    assert get_preset("own") == Preset("own", "own", "One line about it.", "Table 9", values, sources)
     composed = compose("own", {"method.extra": "5"})
     assert composed.config.method.memory == 77 and composed.config.method.extra == 5
     assert composed.config.stream.epochs == 2

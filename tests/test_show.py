@@ -141,6 +141,23 @@ def test_explanation_shows_value_origin_paper_and_choice() -> None:
     assert re.search(r" size +none +default", text)
 
 
+@pytest.mark.parametrize(
+    ("preset", "choices"),
+    {
+        "er+dualmix": {"reservoir": "reference", "mix.stream": "calibrated", "mix.kappa": "paper", "mix.each": "ours"},
+        "dvc": {"per_sample": "reference", "jitter_p": "reference", "bn": "reference", "reservoir": "reference"},
+        "mir": {"bn": "reference", "subsample": "reference"},
+        "scr-100": {"memory_batch": "reference"},
+        "iid-offline": {"weight_decay": "inferred"},
+        "der++": {"reservoir": "ours"},
+    }.items(),
+)
+def test_explain_says_whose_choice_the_value_in_force_is(preset: str, choices: dict[str, str]) -> None:
+    rows = {row["setting"]: row["choice"] for row in show.explanation_rows(compose(preset, {"method.lr": 0.2}))}
+    assert {path: rows[f"method.{path}"] for path in choices} == choices
+    assert rows["method.lr"] == "yours"
+
+
 def test_a_long_value_is_folded_not_cut() -> None:
     order = list(range(100))
     text = printed(show.explanation(compose("er", {"stream.class_order": order})))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
 
 from dualmix.errors import ConfigError
-from dualmix.settings import Settings
+from dualmix.settings import Settings, Source
 
 if TYPE_CHECKING:
     from dualmix.model import Classifier
@@ -42,6 +42,8 @@ class Preset:
         Dotted paths of a run's configuration (``method.lr``, ``stream.epochs``) and their values.
     paper
         Where the row stands in the paper, or "-".
+    sources
+        Whose choice the values are, by the same paths; those left out are ours.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Preset:
     doc: str
     paper: str = "-"
     values: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Addition:
         Where the paper shows it, by the preset it is added to.
     values
         Settings of that group and the values they are set to.
+    source
+        Whose choice these values are.
     """
 
     name: str
@@ -70,6 +75,7 @@ class Addition:
     doc: str
     paper: Mapping[str, str]
     values: Mapping[str, Any]
+    source: Source = "ours"
 
 
 _METHODS: dict[str, type[Method]] = {}
@@ -78,7 +84,9 @@ _ADDITIONS: dict[str, Addition] = {}
 M = TypeVar("M", bound=type[Method])
 
 
-def register(name: str, *, paper: str = "-", values: Mapping[str, Any] | None = None) -> Callable[[M], M]:
+def register(
+    name: str, *, paper: str = "-", values: Mapping[str, Any] | None = None, source: Source = "ours"
+) -> Callable[[M], M]:
     """Make a method known by name, with a preset of the same name.
 
     Parameters
@@ -89,6 +97,8 @@ def register(name: str, *, paper: str = "-", values: Mapping[str, Any] | None = 
         Where the method stands in the paper.
     values
         What the preset sets apart from the method's own defaults.
+    source
+        Whose choice these values are.
     """
 
     def enter(method: M) -> M:
@@ -103,7 +113,7 @@ def register(name: str, *, paper: str = "-", values: Mapping[str, Any] | None = 
         method.kind = name
         _METHODS[name] = method
         doc = (method.__doc__ or "").strip().split("\n")[0]
-        add_preset(Preset(name, name, doc, paper, values or {}))
+        add_preset(Preset(name, name, doc, paper, values or {}, dict.fromkeys(values or {}, source)))
         return method
 
     return enter
@@ -129,7 +139,9 @@ def presets() -> dict[str, Preset]:
                 name = f"{host.name}+{extra.name}"
                 doc = f"{host.name} with {extra.doc}."
                 values = {f"method.{extra.group}.{setting}": given for setting, given in extra.values.items()}
-                found[name] = Preset(name, host.kind, doc, extra.paper.get(host.name, "-"), {**host.values, **values})
+                sources = {**host.sources, **dict.fromkeys(values, extra.source)}
+                paper = extra.paper.get(host.name, "-")
+                found[name] = Preset(name, host.kind, doc, paper, {**host.values, **values}, sources)
     return found
 
 

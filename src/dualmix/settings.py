@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Source = Literal["paper", "reference", "inferred", "ours"]
+Source = Literal["paper", "reference", "inferred", "calibrated", "ours"]
 
 
 class Settings(BaseModel):
@@ -54,7 +54,7 @@ def value(
         What the paper states, or ``"-"`` where it is silent.
     source
         ``paper`` (stated), ``reference`` (read in the code behind the paper's baselines), ``inferred`` (from two or
-        more facts) or ``ours``.
+        more facts), ``calibrated`` (by the paper's Table 3) or ``ours``.
     tune
         What `dualmix tune` tries; none: it is left alone.
     limits

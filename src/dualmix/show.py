@@ -16,7 +16,7 @@ from rich.text import Text
 from dualmix import metrics
 from dualmix.config import Composed, lookup, walk
 from dualmix.progress import clock
-from dualmix.registry import Preset, additions
+from dualmix.registry import Preset, additions, get_preset
 from dualmix.store import Folder
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ CHOICES = {
     "paper": "the paper's",
     "reference": "reference",
     "inferred": "inferred",
+    "calibrated": "calibrated",
     "ours": "ours",
+    "yours": "yours",
 }
 
 
@@ -106,18 +108,22 @@ def settings(composed: Composed) -> RenderableType:
 
 
 def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
-    """Return, for every setting, its value, its origin, what the paper says and whose choice the default is."""
+    """Return, for every setting, its value, its origin, what the paper says and whose choice the value is."""
     rows = []
     for path, info, _ in walk(type(composed.config)):
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         found = lookup(composed.config, path)
+        origin, _, name = composed.origins[path].partition(" ")
+        choice = extra.get("source", "ours") if origin in ("default", "data") else "yours"
+        if origin == "preset":
+            choice = get_preset(name).sources.get(path, "ours")
         rows.append(
             {
                 "setting": path,
                 "value": found if isinstance(found, int | float | str | None) else _value(found),
                 "from": composed.origins[path],
                 "paper": extra.get("paper", "-"),
-                "choice": extra.get("source", "ours"),
+                "choice": choice,
                 "meaning": info.description or "",
             }
         )
@@ -131,7 +137,7 @@ def explanation(composed: Composed) -> RenderableType:
     table.add_column("value", overflow="fold")
     table.add_column("from")
     table.add_column("the paper says", overflow="fold")
-    table.add_column("default is", style="dim", no_wrap=True)
+    table.add_column("whose choice", style="dim", no_wrap=True)
     shown = ""
     for row in explanation_rows(composed):
         group, _, name = row["setting"].rpartition(".")
@@ -141,8 +147,8 @@ def explanation(composed: Composed) -> RenderableType:
         origin = Text(row["from"].partition(" ")[0], style="" if row["from"] == "default" else "yellow")
         table.add_row(f"  {name}", _value(row["value"]), origin, row["paper"], CHOICES[row["choice"]])
     legend = (
-        "default is: the paper's = stated there; reference = read in the code behind its baselines; "
-        "inferred = from two or more facts; ours = our choice."
+        "whose choice: the paper's = stated there; reference = read in the code behind its baselines; inferred = from "
+        "two or more facts; calibrated = by its Table 3 (docs/reading-of-the-paper.md)."
     )
     return Group(table, Text(legend, style="dim"))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dualmix.types import Learner
 
 
-@register("agem", paper="Table 1, A-GEM", values={"method.reservoir": "ref"})
+@register("agem", paper="Table 1, A-GEM", values={"method.reservoir": "ref"}, source="reference")
 class AGEM(Sampling):
     """A-GEM: the new batch's gradient, projected where it would raise the loss on a batch from the memory."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         "method.jitter_p": 1.0,
         "method.bn": "ref",
     },
+    source="reference",
 )
 class DVC(Sampling, Augmenting):
     """DVC: two views of new and rehearsed images that must agree; rehearsed is what the step would disturb most."""

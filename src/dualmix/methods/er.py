@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dualmix.types import Learner
 
 
-@register("er", paper="Tables 1-3, ER", values={"method.reservoir": "ref"})
+@register("er", paper="Tables 1-3, ER", values={"method.reservoir": "ref"}, source="reference")
 class ER(Rehearsal):
     """Experience replay: each new batch beside a uniform draw from a reservoir."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dualmix.types import Learner
 
 
-@register("mir", paper="Tables 1 and 2, MIR", values={"method.reservoir": "ref"})
+@register("mir", paper="Tables 1 and 2, MIR", values={"method.reservoir": "ref"}, source="reference")
 class MIR(Rehearsal):
     """Maximally interfered retrieval: rehearse what the new batch is about to make worse."""
 

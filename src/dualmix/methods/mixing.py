@@ -164,4 +164,4 @@ for _name, _doc, _paper, _weights in (
         _one_mean("view", "enmix", "adpmix"),
     ),
 ):
-    add_addition(Addition(_name, "mix", _doc, _paper, _weights))
+    add_addition(Addition(_name, "mix", _doc, _paper, _weights, "calibrated"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dualmix.types import Learner
 
 
-@register("scr", paper="Table 1, SCR", values={"method.reservoir": "ref"})
+@register("scr", paper="Table 1, SCR", values={"method.reservoir": "ref"}, source="reference")
 class SCR(Sampling, Augmenting):
     """SCR: two views of new and rehearsed images by supervised contrast, answers by the nearest class mean."""
 
@@ -59,12 +59,14 @@ class SCR(Sampling, Augmenting):
         )
 
 
+_OWN_TABLES = {"method.reservoir": "ref", "method.memory_batch": 100, "method.review": 0.1}
 add_preset(
     Preset(
         "scr-100",
         "scr",
         "SCR as in its own tables: 100 rehearsed images a step and a review of the memory in each pause.",
         "-",
-        {"method.reservoir": "ref", "method.memory_batch": 100, "method.review": 0.1},
+        _OWN_TABLES,
+        dict.fromkeys(_OWN_TABLES, "reference"),
     )
 )
