@@ -102,6 +102,7 @@ def test_it_files_all_that_is_needed_to_get_the_result_again(tiny: Callable[...,
     assert facts["commit"] is None or len(facts["commit"]) == 40
     assert facts["host"]["cores"] >= 1
     assert facts["host"]["name"]
+    assert facts["host"]["instructions"] == torch.backends.cpu.get_cpu_capability()
     assert facts["data"]["fingerprint"] == load(composed.config.data).fingerprint
     assert len(facts["sessions"]) == 1
 

@@ -332,7 +332,12 @@ class Folder:
 
 
 def facts() -> dict[str, Any]:
-    """Return what is needed to get a result again: versions, commit and host."""
+    """Return what is needed to get a result again: versions, commit, host and the instructions that torch uses there.
+
+    Other instructions round otherwise, and after thousands of steps so do the scores.
+    """
+    import torch
+
     packages = ("dualmix", "torch", "numpy", "pillow", "safetensors", "scikit-learn")
     return {
         "results_version": RESULTS_VERSION,
@@ -344,6 +349,7 @@ def facts() -> dict[str, Any]:
             "name": platform.node(),
             "system": platform.platform(),
             "processor": _processor(),
+            "instructions": torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
         },
     }
