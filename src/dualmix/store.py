@@ -334,7 +334,7 @@ class Folder:
 def facts() -> dict[str, Any]:
     """Return what is needed to get a result again: versions, commit, host and the instructions that torch uses there.
 
-    Other instructions round otherwise, and after thousands of steps so do the scores.
+    Other instructions round otherwise, and after enough steps other scores come of it.
     """
     import torch
 
