@@ -155,6 +155,15 @@ def test_figure_5_says_how_the_ranks_go_together(tmp_path: Path) -> None:
     assert right_["title"].startswith("Spearman's rho +1.00 [")
 
 
+def test_figure_5_keeps_names_apart(tmp_path: Path) -> None:
+    """flip and grey lie on one point, so their names go to both sides of it."""
+    for name, co, right in (("flip", 1.0, 2), ("grey", 1.0, 2), ("standard", 2.0, 6)):
+        values = {"probes.on": True, "method.mix.augment": name}
+        made(tmp_path, "er+da", 0, values, table=counts([[5], [right, 5]]), probes=[record(2, 2, {"view": co})])
+    sides = {row["name"]: row["side"] for row in rows(one(tmp_path, "figure5").views[0].spec)}
+    assert {sides["flip"], sides["grey"]} == {"right", "left"} and sides["standard"] == "right"
+
+
 @pytest.mark.parametrize("figure", ["figure2", "figure5"])
 def test_a_shortened_stream_has_a_picture_of_its_own(tmp_path: Path, figure: str) -> None:
     for first in (None, 10, 5):

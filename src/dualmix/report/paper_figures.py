@@ -163,7 +163,9 @@ def _scatter(rows: list[Record], name: str) -> Any:
     """Return accuracy over a measure, with the rank correlation of the two as title."""
     both = [(row["m"], row["mean"]) for row in rows]
     ranks = correlation(lambda items: spearman(*zip(*(both[i] for i in items), strict=True)), len(both))
-    base = chart_of(rows)
+    width, height = WIDTH // 2 - 20, HEIGHT - 40
+    sides = _sides([row["name"] for row in rows], both, width - 60, height)
+    base = chart_of([{**row, "side": side} for row, side in zip(rows, sides, strict=True)])
     x = alt.X(
         "m:Q",
         title=name,
@@ -181,8 +183,46 @@ def _scatter(rows: list[Record], name: str) -> Any:
     return alt.layer(
         base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q")),
         base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
-        base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
-    ).properties(width=WIDTH // 2 - 20, height=HEIGHT - 40, title=ranks.words("augmentations"))
+        *(
+            base.transform_filter(f"datum.side == '{side}'").mark_text(**where).encode(x, y, text="name:N")
+            for side, where in _SIDES.items()
+        ),
+    ).properties(width=width, height=height, title=ranks.words("augmentations"))
+
+
+_SIDES: dict[str, dict[str, Any]] = {
+    "right": {"dx": 9, "align": "left"},
+    "left": {"dx": -9, "align": "right"},
+    "above": {"dy": -13},
+    "below": {"dy": 13},
+}
+
+
+def _sides(names: list[str], points: list[tuple[float, float]], width: float, height: float) -> list[str]:
+    """Return for each point of a picture the side on which its name meets no other point and no name before it.
+
+    Vega-Lite writes names where it is told to; widths are those of its font of 11 pixels, a little too large.
+    """
+    low, size = np.min(points, axis=0), np.maximum(np.ptp(points, axis=0), 1e-300)
+    places = [(x, y) for x, y in (np.asarray(points) - low) / size * (width, -height)]
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in places]
+    chosen = []
+    for name, (x, y) in zip(names, places, strict=True):
+        long = 6.5 * len(name)
+        boxes = {
+            "right": (x + 6, y - 6, x + 9 + long, y + 6),
+            "left": (x - 9 - long, y - 6, x - 6, y + 6),
+            "above": (x - long / 2, y - 19, x + long / 2, y - 7),
+            "below": (x - long / 2, y + 7, x + long / 2, y + 19),
+        }
+        side = next((s for s, box in boxes.items() if not any(_meet(box, other) for other in taken)), "right")
+        taken.append(boxes[side])
+        chosen.append(side)
+    return chosen
+
+
+def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _scattered(group: Group) -> str | None:
