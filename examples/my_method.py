@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualmix import Batch, Classifier, Learner, Memory, Reservoir, Rng, register, value
+from dualmix import Batch, Classifier, Learner, Memory, Rng, register, value
 from dualmix.methods import Rehearsal
 
 
@@ -36,4 +36,4 @@ class MyMethod(Rehearsal):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Put the parts together: reservoir update, our own retrieval."""
-        return self.replay(model, rng, Reservoir(self.reservoir), Absent(self.memory_batch + self.bonus))
+        return self.replay(model, rng, self.reservoir_update(), Absent(self.memory_batch + self.bonus))

@@ -22,7 +22,7 @@ LAYERS = (
     ("policies", "losses", "readout"),
     ("learners",),
     ("registry", "methods", "config"),
-    ("snapshot", "recipe", "store", "location", "lease", "remote"),
+    ("snapshot", "recipe", "facts", "store", "location", "lease", "copies", "remote"),
     ("metrics", "events", "probes", "run", "testing"),
     ("status", "sweep", "executors", "cluster", "paper"),
     ("timing", "peers", "growth"),

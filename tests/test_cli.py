@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dualmix import cli
 from dualmix.config import compose, walk
 from dualmix.registry import additions, presets
 
@@ -35,6 +36,19 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def narrow(text: str) -> bool:
     return all(len(line.rstrip()) <= 80 for line in text.splitlines())
+
+
+def test_own_flags_are_those_of_the_parsers() -> None:
+    """A flag left out of `OWN_FLAGS` would be taken for a setting; one too many, for none."""
+    commands = next(action.choices for action in cli._parser()._actions if isinstance(action.choices, dict))
+    found: dict[str, int] = {}
+    waiting = [commands[name] for name in cli.SETTINGS_TOO]
+    while waiting:
+        for action in waiting.pop()._actions:
+            if isinstance(action.choices, dict):
+                waiting += action.choices.values()
+            found |= {word: int(action.nargs != 0) for word in action.option_strings if word.startswith("--")}
+    assert {**found, "--version": 0} == cli.OWN_FLAGS
 
 
 def test_help_is_quick_and_needs_no_torch() -> None:
@@ -71,7 +85,7 @@ def test_help_of_a_preset_lists_every_setting(dualmix_: Command) -> None:
     code, out, _ = dualmix_("run", "er", "--help")
     assert code == 0
     assert narrow(out)
-    for path, _, _ in walk(type(compose("er").config)):
+    for path, _ in walk(type(compose("er").config)):
         assert f"--{path} " in out
     assert "1000" in out
     assert not any(Path.cwd().iterdir())
@@ -102,7 +116,7 @@ def test_explain(dualmix_: Command) -> None:
     code, out, _ = dualmix_("explain", "er", "--method.memory=77", "--data.name", "cifar100", "--json")
     assert code == 0
     listed = {row["setting"]: row for row in json.loads(out)}
-    assert set(listed) == {path for path, _, _ in walk(type(compose("er").config))}
+    assert set(listed) == {path for path, _ in walk(type(compose("er").config))}
     assert (listed["method.memory"]["value"], listed["method.memory"]["from"]) == (77, "flag")
     assert listed["method.memory"]["paper"] == "1000, 2000 or 5000"
     assert (listed["stream.tasks"]["value"], listed["stream.tasks"]["from"]) == (20, "data cifar100")

@@ -35,8 +35,8 @@ def test_a_preset_lies_over_the_defaults_and_a_flag_over_both() -> None:
 def test_every_setting_has_an_origin_and_a_sentence() -> None:
     composed = compose("er", {"seed": 3})
     walked = list(walk(type(composed.config)))
-    assert set(composed.origins) == {path for path, _, _ in walked}
-    for path, info, _ in walked:
+    assert set(composed.origins) == {path for path, _ in walked}
+    for path, info in walked:
         assert info.description, path
         assert isinstance(info.json_schema_extra, dict)
         assert info.json_schema_extra["source"] in ("paper", "reference", "inferred", "ours")

@@ -23,7 +23,7 @@ def current() -> dict[str, Any]:
         "defaults": {
             kind: {
                 path: json.loads(json.dumps(info.get_default(call_default_factory=True), default=str))
-                for path, info, _ in walk(type(compose(kind).config))
+                for path, info in walk(type(compose(kind).config))
             }
             for kind in kinds
         },

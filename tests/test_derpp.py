@@ -71,7 +71,7 @@ def test_steps_by_hand(classes: int | None, replay: float) -> None:
     columns = learner.memory.y[rehearsed]
     loss = loss + 0.2 * replay * (torch.logsumexp(z[1], 1) - z[1][torch.arange(4), columns]).mean()
     squares = [(z[2][i, c] - told[slot, c]) ** 2 for i, slot in enumerate(recalled) for c in range(known[slot])]
-    loss = loss + 0.7 * torch.stack(squares).mean()
+    loss = loss + 0.7 * replay * torch.stack(squares).mean()
     weights = list(hand.parameters())
     with torch.no_grad():
         for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):

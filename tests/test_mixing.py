@@ -623,12 +623,12 @@ def own_classes(new: int, old: int) -> tuple[Batch, Batch, Any]:
 
 
 @pytest.mark.parametrize(("new", "old"), [(4, 3), (3, 4), (1, 5), (5, 1), (7, 2), (3, 3)])
-@pytest.mark.parametrize("pairs", ["new", "old", "fewer", "all"])
-def test_pairs(pairs: str, new: int, old: int) -> None:
+@pytest.mark.parametrize("pairs", ["new", "old", "fewer", "all", 1, 9])
+def test_pairs(pairs: str | int, new: int, old: int) -> None:
     batches = own_classes(new, old)
     made = adpmix(*batches, rng(5), pairs=pairs, alpha=50.0)
     found = origins(made, old)
-    count = {"new": new, "old": old, "fewer": min(new, old), "all": new * old}[pairs]
+    count = {"new": new, "old": old, "fewer": min(new, old), "all": new * old, 1: 1, 9: 9}[pairs]
     assert len(found) == count
     for side, size in enumerate((old, new)):
         used = Counter(pair[side] for pair in found)
@@ -636,6 +636,12 @@ def test_pairs(pairs: str, new: int, old: int) -> None:
         assert max(used.values()) - min(used.values()) <= 1
     if pairs == "all":
         assert len(set(found)) == count
+
+
+def test_rows_that_come_again_come_in_another_order() -> None:
+    """Twelve pairs of three and three rows: the same three pairs four times over would be 1 chance in 216."""
+    found = origins(adpmix(*own_classes(3, 3), rng(2), pairs=12, alpha=50.0), 3)
+    assert len(found) == 12 and len(set(found)) > 3
 
 
 def test_pairs_are_drawn_at_random() -> None:
@@ -718,7 +724,7 @@ def test_adpmix_compares_outputs_on_each_pairs_own_original() -> None:
     model = Logits()
     model.weight = torch.zeros(4, 1)  # type: ignore[assignment]
     old = Batch(torch.tensor([1.0, 2.0]).view(2, 1, 1, 1), torch.tensor([1, 0]))
-    chance = Fixed([0.6, 0.6], orders=[[1, 0], [0]])
+    chance = Fixed([0.6, 0.6], orders=[[1, 0], [0], [0]])
     mix = AdpMix(negative, ratio="output", pairs="old")
     made = mix(plain(0, 3), old, model, COUNTED, chance)  # type: ignore[arg-type]
     assert made is not None

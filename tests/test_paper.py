@@ -46,6 +46,21 @@ def test_grids_have_the_runs_of_the_paper() -> None:
     ]
 
 
+def test_aser_draws_more_rows_a_class_on_mini_imagenet() -> None:
+    """As the reference code; what the user says goes first, and other hosts have no such setting."""
+    rows = {"data": paper.DATA, "memory": [1000], "seeds": [0], "methods": ["aser", "aser+dualmix", "mir"]}
+    found = {
+        (job.preset, job.values["data.name"]): job.values.get("method.n_smp_cls")
+        for job in paper.jobs("table1", **rows)
+    }
+    assert {at: n for at, n in found.items() if n} == {
+        ("aser", "mini_imagenet"): 3,
+        ("aser+dualmix", "mini_imagenet"): 3,
+    }
+    given = paper.jobs("table1", **{**rows, "methods": ["aser"]}, values={"method.n_smp_cls": 1})
+    assert {job.values["method.n_smp_cls"] for job in given} == {1}
+
+
 def test_figures_are_for_one_memory_and_one_data_set() -> None:
     values = [job.values for job in paper.jobs("figure2", seeds=[0])]
     assert {(v["data.name"], v["method.memory"]) for v in values} == {("cifar100", 1000)}

@@ -60,7 +60,7 @@ def test_every_preset_composes_and_its_values_arrive() -> None:
             assert composed.origins[path] == f"preset {name}"
     offline = compose("iid-offline").config
     assert (offline.stream.tasks, offline.stream.epochs, offline.stream.batch) == (1, 70, 128)
-    assert offline.method.weight_decay == 1e-4
+    assert (offline.method.weight_decay, offline.stream.incomplete) == (1e-4, "drop")
 
 
 @pytest.mark.parametrize(("name", "near"), [("re", "er"), ("finetuen", "finetune"), ("iid_offline", "iid-offline")])

@@ -235,6 +235,16 @@ def test_update_appends_first_and_lets_the_rest_compete() -> None:
     assert placed.slots.tolist() == [-1] * 5
 
 
+@pytest.mark.parametrize("capacity", [1, 2, 20])
+def test_a_memory_of_few_rows_a_class_takes_new_classes(capacity: int) -> None:
+    """2 rows a class of 10 classes fill 20 slots: were all of them judges, none could be replaced."""
+    learner = dualmix.create("aser", SHAPE, classes=30, memory=capacity, memory_batch=5, lr=0.01)
+    for step in range(8):
+        labels = np.arange(10) if step < 2 else np.arange(10) + 10
+        learner.observe(rows(10, step)[0].permute(0, 3, 1, 2), labels)
+    assert (learner.memory.y >= 10).any() and len(learner.memory) == capacity
+
+
 @pytest.mark.parametrize("old", [3, 6])
 def test_the_host_trains_on_one_mean_over_all_rows(old: int) -> None:
     """Whatever the sizes; the first batch, alone, has its full mean."""

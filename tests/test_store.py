@@ -16,7 +16,8 @@ import dualmix
 from dualmix.config import Composed, canonical, compose, lookup, walk
 from dualmix.data import load
 from dualmix.errors import BusyError, StoreError
-from dualmix.store import Folder, Store, facts
+from dualmix.facts import facts
+from dualmix.store import Folder, Store
 
 DATA = "d" * 64
 OTHER = {
@@ -92,7 +93,7 @@ def key(base: str = "er", fingerprint: str = DATA, **more: Any) -> str:
 def test_every_setting_that_affects_the_result_is_in_the_key() -> None:
     base = compose("er")
     keys = {"": base.config.key(DATA)}
-    paths = [path for path, _, _ in walk(type(base.config))]
+    paths = [path for path, _ in walk(type(base.config))]
     paths = [path for path in paths if path not in ("model.mean", "model.std", "graphs")]
     assert set(paths) == {*OTHER, *SAME, *DECODING, *PLACES}, "a setting is new: say here whether it is in the key"
     for path, given in OTHER.items():

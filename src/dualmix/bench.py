@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dualmix import snapshot
 from dualmix.augmentations import NAMES
+from dualmix.config import compose
 from dualmix.errors import ConfigError
 from dualmix.growth import weigh
 from dualmix.learners.parts import Parts, descend, receive
@@ -89,17 +90,10 @@ def floor(images: int = 2 * BATCH) -> Call:
 
 def learner(preset: str, settings: Mapping[str, object]) -> Learner:
     """Return a learner of a preset whose memory is full, without pauses in its stream but the first."""
-    found = get_preset(preset)
-    kind = get_method(found.kind)
-    given: dict[str, object] = {}
-    for path, value in {**found.values, **{f"method.{name}": v for name, v in settings.items()}}.items():
-        *groups, name = path.removeprefix("method.").split(".")
-        at = given
-        for group in groups:
-            at = at.setdefault(group, {})  # type: ignore[assignment]
-        at[name] = value
-    given |= {"memory": MEMORY} if "memory" in kind.model_fields else {}
-    made = build(kind.model_validate({**given, "lr": LR}), SHAPE, classes=CLASSES, seed=0)
+    values: dict[str, object] = {"lr": LR, **settings}
+    values |= {"memory": MEMORY} if "memory" in get_method(get_preset(preset).kind).model_fields else {}
+    method = compose(preset, {f"method.{name}": value for name, value in values.items()}).config.method
+    made = build(method, SHAPE, classes=CLASSES, seed=0)
     for number in range(2 * MEMORY // 100 if isinstance(made, Parts) else 1):
         made.observe(_images(100, number), _labels(100, number))
         if number == 0:
@@ -333,7 +327,7 @@ def bench(
 
 def record(found: Sequence[Row], stages: Sequence[Stage] = (), against: Iterable[str] = ()) -> str:
     """Return what was measured as JSON, with what it was measured on and the versions of other packages."""
-    from dualmix.store import facts
+    from dualmix.facts import facts
 
     measured = [{**asdict(row), "verdict": row.verdict} for row in found]
     told = {**facts(), "peers": versions(against), "rows": measured, "scale": [asdict(stage) for stage in stages]}

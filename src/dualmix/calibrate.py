@@ -262,6 +262,14 @@ class Deviation:
         """What readings are sorted by: those with more rows first, as few rows are easily near; then by the gains."""
         return len(self.missing) - len(self.rows), math.isnan(self.gains), self.gains
 
+    def mean(self, row: str) -> tuple[float, float] | None:
+        """Return a row's accuracy and forgetting over the seeds that all rows have."""
+        found = self.rows.get(row)
+        if found is None or not found.accuracy or not self.seeds:
+            return None
+        accuracy, forgetting = (_mean(column, self.seeds) for column in (found.accuracy, found.forgetting))
+        return accuracy, forgetting
+
 
 def table(found: Sequence[Cell]) -> list[Deviation]:
     """Return every reading's deviation, in the order of their rank."""
@@ -277,8 +285,7 @@ def deviation(reading: str, rows: Mapping[str, Measured]) -> Deviation:
     missing = tuple(row for row, found in rows.items() if not found.accuracy)
     means = {
         row: tuple(
-            float(np.mean([column[seed] for seed in seeds])) if seeds else math.nan
-            for column in (found.accuracy, found.forgetting, found.anytime)
+            _mean(column, seeds) if seeds else math.nan for column in (found.accuracy, found.forgetting, found.anytime)
         )
         for row, found in rows.items()
         if row not in missing
@@ -293,6 +300,10 @@ def deviation(reading: str, rows: Mapping[str, Measured]) -> Deviation:
     return Deviation(
         reading, _rms(points), math.expm1(_rms(gains)), math.expm1(_rms(anytime)), tuple(seeds), missing, rows
     )
+
+
+def _mean(column: Mapping[int, float], seeds: Sequence[int]) -> float:
+    return float(np.mean([column[seed] for seed in seeds]))
 
 
 def _gain(value: float, base: float) -> float:

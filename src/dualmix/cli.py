@@ -232,7 +232,6 @@ OWN_FLAGS = {
     "--only": 1,
     "--dry-run": 0,
     "--full": 0,
-    "--all": 0,
     "--leash": 0,
     "--fresh": 0,
     "--quiet": 0,
@@ -241,12 +240,14 @@ OWN_FLAGS = {
     "--version": 0,
 }
 """Flags that are no settings, and how many values each takes."""
+SETTINGS_TOO = ("run", "explain", "data", "demo", "sweep", "calibrate", "tune")
+"""Commands that take settings as flags beside their own."""
 HELP = ("--help", "-h")
 
 
 def _split(words: list[str]) -> tuple[list[str], dict[str, str], list[str], bool]:
     """Part a command's own words from settings such as ``--method.memory 100``; notice a wish for settings' help."""
-    if words[0] not in ("run", "explain", "data", "demo", "sweep", "calibrate", "tune"):
+    if words[0] not in SETTINGS_TOO:
         return words, {}, [], False
     rest: list[str] = []
     settings: dict[str, str] = {}

@@ -61,7 +61,7 @@ class Probes(Settings):
 
     on: bool = value(False, "measure Eqs. 4-6, head norms, AdpMix's gate and the memory's classes after each task")
     draws: int = value(32, "draws of the augmentation for Eqs. 4-6", ge=2)
-    rows: int = value(200, "images of the memory that Eqs. 4-6 are measured on", ge=1)
+    rows: int = value(200, "images of the memory that Eqs. 4-6 are measured on; fewer make CO and m-bar larger", ge=1)
     past: int = value(1000, "past training images that stand for Eq. 3", ge=1)
     operators: tuple[str, ...] = value(
         (), "further augmentations to measure on the same model, e.g. [flip,crop-0.8,standard,enmix]"
@@ -179,7 +179,7 @@ def compose(base: str, overrides: Mapping[str, Any] | None = None, faults: Seque
         schema = cast(Any, Config)[get_method(kind)]
     except ConfigError as fault:
         faults.append(str(fault))
-    known = {path: info for path, info, _ in walk(schema)}
+    known = dict(walk(schema))
     for path, given in (overrides or {}).items():
         clean = path.replace("-", "_")
         if clean in known:
@@ -209,13 +209,13 @@ def compose_data(values: Mapping[str, Any], faults: Sequence[str] = ()) -> Data:
     return config.data
 
 
-def walk(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo, type[BaseModel]]]:
-    """Yield the dotted path, declaration and owner of every setting, depth first."""
+def walk(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the dotted path and the declaration of every setting, depth first."""
     for name, info in sorted(schema.model_fields.items(), key=lambda field: field[0] != "method"):
         if isinstance(info.annotation, type) and issubclass(info.annotation, Settings):
             yield from walk(info.annotation, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", info, schema
+            yield f"{prefix}{name}", info
 
 
 def lookup(config: BaseModel, path: str) -> Any:

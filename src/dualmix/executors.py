@@ -99,4 +99,4 @@ def as_flag(given: Any) -> str:
     """Return a value as `compose` reads it from the command line."""
     if given is None:
         return "none"
-    return given if isinstance(given, str) else json.dumps(given)
+    return given if isinstance(given, str) else json.dumps(given, separators=(",", ":"))

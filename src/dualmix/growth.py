@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ import torch
 from dualmix.config import Model
 from dualmix.errors import DualmixError
 from dualmix.learners.parts import Parts
-from dualmix.process import settle
+from dualmix.process import resident, settle
 from dualmix.recipe import build
 from dualmix.registry import get_method
 from dualmix.rng import generator
@@ -82,20 +80,6 @@ def scale(
             watch(done, f"{len(made.model.labels):,} classes")
         found.append(Stage(done, len(made.model.labels), statistics.median(taken), resident()))
     return found
-
-
-def resident(*, peak: bool = False) -> float:
-    """Return the process's memory in MB: what it holds now, or the most it has held.
-
-    Linux tells both; elsewhere the most is all that is told.
-    """
-    status = Path("/proc/self/status")
-    if not status.is_file():
-        unit = MB if sys.platform == "darwin" else 2**10
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    wanted = "VmHWM" if peak else "VmRSS"
-    line = next(line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith(wanted))
-    return int(line.split()[1]) / 1024
 
 
 @dataclass(frozen=True, slots=True)

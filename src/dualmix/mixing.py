@@ -144,7 +144,8 @@ class AdpMix:
         Which rehearsed rows count as old: ``all``; those whose class is not in the new ``batch``; those whose class is
         not ``recent``, that is first seen within `window` steps; those whose class is not of the current ``task``.
     pairs
-        One pair for each ``new`` image, for each ``old`` one, as many as the ``fewer``, or ``all`` combinations.
+        One pair for each ``new`` image, for each ``old`` one, as many as the ``fewer``, ``all`` combinations, or a
+        number.
     ratio
         What Eq. 9 compares: the weight-row norms of the ``pair``'s classes, or the ``mean`` norms over the new batch's
         classes and over all others seen. As a study, not as the paper does: ``batch`` compares how many rows of the
@@ -171,7 +172,7 @@ class AdpMix:
     augment: Literal["neither", "old", "both"] = "both"
     old: Literal["all", "batch", "recent", "task"] = "all"
     window: int = 250
-    pairs: Literal["new", "old", "fewer", "all"] = "new"
+    pairs: Literal["new", "old", "fewer", "all"] | int = "new"
     ratio: Literal["pair", "mean", "batch", "output"] = "pair"
     bias: bool = False
     sightings: int = 0
@@ -222,8 +223,9 @@ class AdpMix:
         """Return rows of the old and of the new batch that are mixed with each other."""
         if self.pairs == "all":
             return np.repeat(rows, new), np.tile(np.arange(new), len(rows))
-        count = {"new": new, "old": len(rows), "fewer": min(new, len(rows))}[self.pairs]
-        return np.resize(rng.permutation(rows), count), np.resize(rng.permutation(new), count)
+        counts = {"new": new, "old": len(rows), "fewer": min(new, len(rows))}
+        count = self.pairs if isinstance(self.pairs, int) else counts[self.pairs]
+        return _shuffled(rows, count, rng), _shuffled(np.arange(new), count, rng)
 
     def outweighs(self, new: Tensor, old: Tensor, old_x: Tensor, model: Classifier, seen: Sightings) -> Tensor:
         """Return how much each pair's new class outweighs its old one; 0 where the new class is not known enough."""
@@ -247,6 +249,11 @@ class AdpMix:
             return r
         known = torch.from_numpy(seen.counts >= self.sightings).to(new.device)
         return torch.where(known[new], r, 0)
+
+
+def _shuffled(rows: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return `count` rows in random order: each once before any comes again, in another order then."""
+    return np.concatenate([rng.permutation(rows) for _ in range(-(-count // len(rows)))])[:count]
 
 
 def _ratios(model: Classifier, seen: Sightings) -> np.random.Generator:

@@ -171,8 +171,8 @@ def _past_risk(model: Classifier, images: Images, order: Plan, task: int, most: 
     return float(_outputs(model, Batch(x, y.to(model.device)))[1].double().mean())
 
 
-def _bootstrap(losses: Floats, rng: np.random.Generator, times: int = 500) -> list[float]:
+def _bootstrap(losses: Floats, rng: np.random.Generator) -> list[float]:
     """Return the middle 95 % of the covariance over resampled draws."""
     means = losses.mean(1)
-    drawn = means[rng.integers(0, len(means), (times, len(means)))].var(1)
+    drawn = means[rng.integers(0, len(means), (500, len(means)))].var(1)
     return [float(v) for v in np.quantile(drawn, [0.025, 0.975])]

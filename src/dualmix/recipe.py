@@ -12,7 +12,7 @@ from dualmix import snapshot
 from dualmix.config import Model
 from dualmix.errors import ConfigError, StoreError
 from dualmix.model import Classifier
-from dualmix.registry import Method, get_addition, get_method, nearest, split_name
+from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
 from dualmix.rng import Rng
 from dualmix.types import Learner
 
@@ -91,6 +91,11 @@ def create(
     >>> learner = create("er+dualmix", shape=(3, 32, 32), memory=200, mix={"alpha": 0.4})
     """
     host, additions = split_name(name)
+    if (preset := presets().get(name)) and preset.kind != host:
+        raise ConfigError(
+            f"{name!r} is a preset of the command line: create {preset.kind!r} with its settings "
+            f"(`dualmix explain {name}` lists them)."
+        )
     kind = get_method(host)
     for addition in additions:
         group, values = get_addition(addition, kind)

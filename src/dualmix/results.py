@@ -11,7 +11,7 @@ from typing import Any
 from dualmix.terminal import make_console
 
 SHOWN = 10
-ENDINGS = {"html": "html", "md": "md", "tex": "tex", "csv": "csv"}
+FORMATS = ("html", "md", "tex", "csv")
 
 
 def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         ),
     )
     report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default: report.html, .md, ...)")
-    report.add_argument("--format", choices=tuple(ENDINGS), help="default: the ending of --out, else html")
+    report.add_argument("--format", choices=FORMATS, help="default: the ending of --out, else html")
     report.add_argument("--figures", type=Path, metavar="DIR", help="also write every figure as svg and pdf")
     report.add_argument("--bench", type=Path, metavar="FILE", help="also show the record of `bench --out` on the page")
     compare = add("compare", _compare, "Show what differs between two runs.", parents=[store, plain])
@@ -49,16 +49,16 @@ def _report(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.files import write_bytes
     from dualmix.remote import open_store
-    from dualmix.report.runs import collect
+    from dualmix.report.collect import collect
 
     kind = given.format or (given.out.suffix[1:] if given.out else "html")
-    if kind not in ENDINGS:
-        raise DualmixError(f"A report ends in {', '.join(ENDINGS)}, not {kind!r}: give --format or another --out.")
+    if kind not in FORMATS:
+        raise DualmixError(f"A report ends in {', '.join(FORMATS)}, not {kind!r}: give --format or another --out.")
     if given.figures and kind != "html":
         raise DualmixError("--figures goes with --format html.")
     if given.bench and kind != "html":
         raise DualmixError("--bench goes with --format html.")
-    out = given.out or Path(f"report.{ENDINGS[kind]}")
+    out = given.out or Path(f"report.{kind}")
     found = collect(open_store(given.store))
     if kind == "html":
         from dualmix.report.page import html
@@ -106,8 +106,8 @@ def _compare(given: argparse.Namespace) -> int:
 
 def _export(given: argparse.Namespace) -> int:
     from dualmix.remote import open_store
+    from dualmix.report.collect import collect
     from dualmix.report.export import FORMATS, export
-    from dualmix.report.runs import collect
 
     found = collect(open_store(given.store))
     paths = [str(export(found, given.out, name)) for name in dict.fromkeys(given.format or FORMATS)]

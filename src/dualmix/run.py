@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ from dualmix.data import Images, load
 from dualmix.errors import DualmixError
 from dualmix.events import Began, Ended, Event, Scored, Stepped
 from dualmix.probes import measure
-from dualmix.process import settle
+from dualmix.process import resident, settle
 from dualmix.recipe import build
 from dualmix.store import Folder, Store
 from dualmix.stream import Plan, plan
@@ -249,9 +247,7 @@ def _cost(at: _Progress) -> dict[str, float]:
 
 
 def _peak_memory(at: _Progress) -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-    return max(now, at.times.get("peak_memory_mb", 0.0))
+    return max(resident(peak=True), at.times.get("peak_memory_mb", 0.0))
 
 
 def _account(images: Images, order: Plan) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def settings(composed: Composed) -> RenderableType:
     table.add_column("setting", style="bold", no_wrap=True)
     table.add_column("value", overflow="fold")
     table.add_column("meaning")
-    for path, info, _ in walk(type(composed.config)):
+    for path, info in walk(type(composed.config)):
         table.add_row(f"--{path}", _value(lookup(composed.config, path)), info.description or "")
     return table
 
@@ -110,7 +110,7 @@ def settings(composed: Composed) -> RenderableType:
 def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
     """Return, for every setting, its value, its origin, what the paper says and whose choice the value is."""
     rows = []
-    for path, info, _ in walk(type(composed.config)):
+    for path, info in walk(type(composed.config)):
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         found = lookup(composed.config, path)
         origin, _, name = composed.origins[path].partition(" ")
@@ -246,24 +246,22 @@ def calibration(rows: Sequence[Deviation], *, full: bool) -> RenderableType:
         box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), title="Table 3 at M=1k, by reading", title_justify="left"
     )
     table.add_column("reading", style="bold", no_wrap=True)
-    table.add_column("off", justify="right", no_wrap=True)
+    for name in ("off", "any"):
+        table.add_column(name, justify="right", no_wrap=True)
     for name in names:
         table.add_column(name.removeprefix("er+"), justify="right", no_wrap=True)
     table.add_column("n", justify="right")
     paper = [f"{ABLATION_ACCURACY[name][0][0]:.1f}/{ABLATION_FORGETTING[name][0][0]:.1f}" for name in names]
-    table.add_row("the paper", "", *paper, "10", end_section=True)
+    table.add_row("the paper", "", "", *paper, "10", end_section=True)
     for row in rows:
-        cells = []
-        for name in names:
-            found = row.rows.get(name)
-            cells.append(
-                f"{_average(found.accuracy, row.seeds):.1f}/{_average(found.forgetting, row.seeds):.1f}"
-                if found and found.accuracy and row.seeds
-                else "-"
-            )
-        off = row.points if full else 100 * row.gains
+        cells = [f"{mean[0]:.1f}/{mean[1]:.1f}" if (mean := row.mean(name)) else "-" for name in names]
+        off = f"{row.points:.1f}" if full else f"{100 * row.gains:.0f} %"
         table.add_row(
-            row.reading, "-" if math.isnan(off) else f"{off:.1f}" + ("" if full else " %"), *cells, str(len(row.seeds))
+            row.reading,
+            "-" if math.isnan(row.points if full else row.gains) else off,
+            "-" if math.isnan(row.anytime) else f"{100 * row.anytime:.0f} %",
+            *cells,
+            str(len(row.seeds)),
         )
     measure = (
         "off: root mean square distance of all cells from the paper's, in points"
@@ -271,11 +269,9 @@ def calibration(rows: Sequence[Deviation], *, full: bool) -> RenderableType:
         else "off: root mean square distance of each row's gain over er from the paper's, as a factor; the cells "
         "themselves are those of a shortened stream and not the paper's"
     )
-    return Group(table, Text(f"average accuracy / forgetting in per cent, mean over n seeds. {measure}.", style="dim"))
-
-
-def _average(column: Mapping[int, float], seeds: Sequence[int]) -> float:
-    return sum(column[seed] for seed in seeds) / len(seeds)
+    steadier = "any: the gain in anytime accuracy against the paper's in accuracy, steadier than the last task's"
+    legend = f"average accuracy / forgetting in per cent, mean over n seeds. {measure}. {steadier}."
+    return Group(table, Text(legend, style="dim"))
 
 
 def proposition(verdicts: Sequence[Verdict]) -> RenderableType:

@@ -16,10 +16,11 @@ from dualmix.data import load
 from dualmix.errors import ConfigError
 from dualmix.executors import as_flag
 from dualmix.extras import extra
+from dualmix.facts import facts
 from dualmix.files import write_json
 from dualmix.registry import nearest
 from dualmix.settings import Range
-from dualmix.store import Store, facts
+from dualmix.store import Store
 from dualmix.sweep import Entry, Job, entries
 
 FIRST = 2
@@ -132,7 +133,7 @@ def _chosen(composed: Composed, fixed: Mapping[str, Any], only: Sequence[str]) -
 def tunable(composed: Composed) -> dict[str, Range]:
     """Return the range of every setting that has one and that matters as the others are, by dotted path."""
     found = {}
-    for path, info, _ in walk(type(composed.config)):
+    for path, info in walk(type(composed.config)):
         declared = info.json_schema_extra.get("tune") if isinstance(info.json_schema_extra, dict) else None
         if isinstance(declared, dict):
             tried = Range(**declared)  # type: ignore[arg-type]
@@ -142,9 +143,7 @@ def tunable(composed: Composed) -> dict[str, Range]:
     return found
 
 
-def tune(
-    chosen: Search, trials: int, *, together: int, train: Callable[[Sequence[Entry]], None], seed: int = 0
-) -> dict[str, Any]:
+def tune(chosen: Search, trials: int, *, together: int, train: Callable[[Sequence[Entry]], None]) -> dict[str, Any]:
     """Try settings until there are `trials` trials, going on with those there are, and return and file the result.
 
     The preset's own values are the first trial. What is tried next follows from the number of the trial and the
@@ -166,7 +165,7 @@ def tune(
         group = [t for t in known if t.state == states.RUNNING]
         begun = sum(t.state != states.WAITING for t in known)
         while len(group) < together and begun < trials:
-            study.sampler = optuna.samplers.TPESampler(seed=_seed(seed, begun), constant_liar=True)
+            study.sampler = optuna.samplers.TPESampler(seed=_seed(begun), constant_liar=True)
             group.append(study.ask(_distributions(optuna, chosen)))
             begun += 1
         chosen.home.publish(JOURNAL)
@@ -211,9 +210,9 @@ def _distributions(optuna: Any, chosen: Search) -> dict[str, Any]:
     }
 
 
-def _seed(seed: int, number: int) -> int:
+def _seed(number: int) -> int:
     """Give every trial chance of its own, so that going on does not repeat what was drawn before."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")
+    return int.from_bytes(hashlib.sha256(str(number).encode()).digest()[:4], "big")
 
 
 def rounded(params: Mapping[str, Any]) -> dict[str, Any]:

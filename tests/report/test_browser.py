@@ -16,8 +16,8 @@ pytest.importorskip("selenium", reason="BROWSER TESTS NOT RUN: pip install selen
 
 from selenium import webdriver
 
+from dualmix.report.collect import collect
 from dualmix.report.page import html
-from dualmix.report.runs import collect
 from dualmix.store import Store
 
 from .makers import everything, measured

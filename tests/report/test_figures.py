@@ -15,10 +15,11 @@ from altair.utils.schemapi import debug_mode
 
 from dualmix.paper import jobs
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
+from dualmix.report.collect import collect
 from dualmix.report.figures import figures
 from dualmix.report.page import verdicts
 from dualmix.report.readings import calibrations
-from dualmix.report.runs import ROWS, Collection, collect
+from dualmix.report.runs import ROWS, Collection
 from dualmix.store import Store
 
 from .makers import accurate, counts, everything, made, record

@@ -18,9 +18,9 @@ import pytest
 
 pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
 
+from dualmix.report.collect import collect
 from dualmix.report.gallery import gallery
 from dualmix.report.page import html
-from dualmix.report.runs import collect
 from dualmix.store import Store
 
 from .makers import everything, made, whole_paper

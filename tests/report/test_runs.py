@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from dualmix.errors import StoreError
+from dualmix.report.collect import collect
 from dualmix.report.commands import again
-from dualmix.report.runs import collect, rank
+from dualmix.report.runs import rank
 from dualmix.store import Store
 
 from .makers import accurate, counts, made
@@ -138,17 +139,23 @@ def test_runs_that_differ_in_device_alone_are_not_two_seeds(tmp_path: Path) -> N
 
 
 def test_a_run_half_done_is_not_finished(tmp_path: Path) -> None:
+    """A task that was logged, cut off and trained again counts once."""
     run = made(tmp_path, "er")
     (run / "scores.json").unlink()
-    (run / "log.jsonl").write_text('{"event": "begin"}\n{"event": "task", "task": 1}\n{"event": "ta')
+    done = '{"event": "task", "task": 1, "accuracy": 0.5}\n'
+    (run / "log.jsonl").write_text('{"event": "begin"}\n' + done + done + '{"event": "ta')
     broken = made(tmp_path, "er", 1)
     (broken / "scores.json").unlink()
     (broken / "plan.json").unlink()
+    damaged = made(tmp_path, "er", 2)
+    (damaged / "scores.json").unlink()
+    (damaged / "plan.json").write_text("{")
     found = collect(Store(tmp_path))
     assert not found.runs and not found.left_out
     assert [remark.text for remark in found.unfinished] == [
         "Not finished: 1 of 2 tasks are done.",
-        "Not finished: its plan cannot be read.",
+        "Not finished: it has no plan.",
+        "Not finished: its plan or its log cannot be read.",
     ]
 
 
@@ -198,6 +205,16 @@ def test_a_name_of_ones_own_is_compared_with_its_method(tmp_path: Path) -> None:
     (group,) = collect(Store(tmp_path)).groups
     assert (group.label, dict(group.changed)) == ("mine", {"method.lr": 0.3})
     assert again(group) == "dualmix run er --data.name cifar100 --method.memory 1000 --method.lr 0.3 --seed 0"
+
+
+def test_a_rows_own_setting_on_a_data_set_is_no_change(tmp_path: Path) -> None:
+    made(tmp_path, "aser", 0, {"method.n_smp_cls": 3}, data="mini_imagenet")
+    made(tmp_path, "aser", 1, data="mini_imagenet")
+    plain, changed = collect(Store(tmp_path)).groups
+    assert (plain.seeds, plain.changed) == ((0,), ())
+    assert (changed.seeds, changed.changed) == ((1,), (("method.n_smp_cls", 2),))
+    command = "dualmix run aser --data.name mini_imagenet --method.memory 1000 --method.n_smp_cls"
+    assert (again(plain), again(changed)) == (f"{command} 3 --seed 0", f"{command} 2 --seed 1")
 
 
 def test_runs_on_other_images_are_not_averaged(tmp_path: Path) -> None:

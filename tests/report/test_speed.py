@@ -12,7 +12,7 @@ import pytest
 
 from dualmix.bench import record
 from dualmix.errors import DualmixError
-from dualmix.report.runs import collect
+from dualmix.report.collect import collect
 from dualmix.report.speed import read
 from dualmix.store import Store
 

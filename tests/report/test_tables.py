@@ -17,7 +17,8 @@ from dualmix.config import compose
 from dualmix.metrics import Interval
 from dualmix.paper import jobs
 from dualmix.report import commands, words
-from dualmix.report.runs import Collection, collect
+from dualmix.report.collect import collect
+from dualmix.report.runs import Collection
 from dualmix.report.tables import Cell, Table, contests, holm, mark, others, paired_p, tables, text
 from dualmix.store import Store
 

@@ -22,7 +22,7 @@ class DERpp(Rehearsal):
 
     alpha: float = value(
         0.3,
-        "weight of the squared difference to earlier logits (0.3: mammoth's, CIFAR-100)",
+        "weight of the squared difference to earlier logits, times mix.replay (0.3: mammoth's, CIFAR-100)",
         ge=0,
         tune=Range(0.05, 1.0, log=True),
     )
@@ -53,5 +53,5 @@ class DERpp(Rehearsal):
             Uniform(self.memory_batch),
             memory=memory,
             replay=self.beta * self.mix.replay,
-            mixes={"recall": Recall(memory, self.alpha, self.memory_batch), **self.mix.build()},
+            mixes={"recall": Recall(memory, self.alpha * self.mix.replay, self.memory_batch), **self.mix.build()},
         )

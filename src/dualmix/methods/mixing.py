@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from dualmix.methods.augmenting import Augmenting
 from dualmix.registry import Addition, add_addition
@@ -84,8 +86,8 @@ class Mixing(Augmenting):
         paper="old classes (memory data)",
     )
     window: int = value(250, "steps for which a class counts as new where old is recent", ge=1)
-    pairs: Literal["new", "old", "fewer", "all"] = value(
-        "new", "AdpMix pairs: one a new image, one an old, fewer, or all"
+    pairs: Literal["new", "old", "fewer", "all"] | Annotated[int, Field(ge=1)] = value(
+        "new", "AdpMix pairs: one a new image, one an old, fewer, all, or a number"
     )
     ratio: Literal["pair", "mean", "batch", "output"] = value(
         "pair",
@@ -95,7 +97,8 @@ class Mixing(Augmenting):
     bias: bool = value(False, "count the bias into ||w||", paper="bias omitted", source="paper")
     sightings: int = value(0, "tilt only where the new class was seen this often", ge=0)
     first_task: Literal["enmix", "idle", "both"] = value(
-        "enmix", "before any class is old: EnMix alone, neither (until the first pause), or AdpMix as mixup too"
+        "enmix",
+        "before any class is old (never, where old is all): EnMix alone, neither until a pause, or AdpMix as mixup too",
     )
 
     def build(self) -> dict[str, Mix]:

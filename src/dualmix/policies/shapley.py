@@ -65,7 +65,8 @@ class ShapleyUpdate:
 
     Rows of the memory, as many of each class, judge the value of others and of the new rows; so do new rows of classes
     that are rare in the memory: with a share below u, drawn from [0, 1 / head columns) for each batch. New rows
-    among the best replace rows of the memory that are not. Rows that fill the memory do not compete.
+    among the best replace rows of the memory that are not. Rows that fill the memory do not compete. At most half of
+    the memory judges: where all of it did, as in the reference code, a small memory would never take a new row.
 
     Parameters
     ----------
@@ -92,6 +93,8 @@ class ShapleyUpdate:
         columns, head = memory.y[: len(memory)].numpy(), len(model.weight)
         rare = memory.counts(head)[new.y.cpu().numpy()] / memory.capacity < rng.uniform(0, 1 / head)
         judges = balanced(columns, np.arange(len(memory)), self.per_class, rng)
+        if len(judges) > len(memory) // 2:
+            judges = rng.permutation(judges)[: len(memory) // 2]
         others = rng.permutation(np.setdiff1d(np.arange(len(memory)), judges))[: self.per_class * head]
         old, features = seen_once(model, memory, np.append(judges, others), new)
         seats = np.append(np.arange(len(judges)), len(old) + np.flatnonzero(rare))

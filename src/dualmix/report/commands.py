@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from dualmix.paper import SEEDS
+from dualmix.executors import as_flag
+from dualmix.paper import SEEDS, own
 from dualmix.report.runs import Group
 
 
 def flag(value: Any) -> str:
     """Return a setting's value as the command line reads it."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return shlex.quote(json.dumps(list(value), separators=(",", ":")))
-    return shlex.quote(str(value))
+    return shlex.quote(as_flag(value))
 
 
 def sweep(grid: str, methods: Sequence[str], data: str = "", memory: int | None = None, seeds: int = SEEDS) -> str:
@@ -36,7 +30,8 @@ def again(group: Group) -> str:
     path = group.runs[0].settings["data.path"]
     words += [f"--data.path {flag(path)}"] if path else []
     words += [] if group.memory is None else [f"--method.memory {group.memory}"]
-    words += [f"--{name} {flag(value)}" for name, value in group.changed]
+    changed = {**own(group.runs[0].preset, group.content.name), **dict(group.changed)}
+    words += [f"--{name} {flag(value)}" for name, value in changed.items()]
     if len(group.seeds) == 1:
         return " ".join([*words, f"--seed {group.seeds[0]}"])
     listed = " ".join(str(seed) for seed in sorted(group.seeds))

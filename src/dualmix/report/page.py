@@ -12,12 +12,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from dualmix.calibrate import TERMS, Deviation
+from dualmix.calibrate import TERMS
 from dualmix.errors import DualmixError
 from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.proposition import FEWEST, Verdict, check
 from dualmix.report import commands, tables, words
-from dualmix.report.gallery import Gallery, gallery
+from dualmix.report.gallery import gallery
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import Collection, Content, Group, account
 from dualmix.report.speed import Speed
@@ -128,8 +128,7 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
         calibrations=calibrations(found),
         terms=list(TERMS),
         paper_row=_paper_row,
-        mean_row=_mean_row,
-        gallery=_pictures(found),
+        gallery=gallery(found),
         plain=plain,
         changed=changed,
         again=commands.again,
@@ -248,21 +247,6 @@ def _verdict(fight: tables.Contest) -> str:
 
 def _paper_row(row: str) -> str:
     return f"{ABLATION_ACCURACY[row][0][0]:.1f} / {ABLATION_FORGETTING[row][0][0]:.1f}"
-
-
-def _mean_row(found: Deviation, row: str) -> tuple[float, float] | None:
-    measured = found.rows.get(row)
-    if measured is None or not found.seeds:
-        return None
-    accuracy, forgetting = (
-        sum(column[seed] for seed in found.seeds) / len(found.seeds)
-        for column in (measured.accuracy, measured.forgetting)
-    )
-    return accuracy, forgetting
-
-
-def _pictures(found: Collection) -> Gallery:
-    return gallery(found)
 
 
 def _slug(words_: str) -> str:
