@@ -27,7 +27,7 @@ LAYERS = (
     ("status", "sweep", "executors", "cluster", "paper"),
     ("timing", "peers", "growth"),
     ("bench", "calibrate", "proposition", "tune", "report", "progress", "show", "board", "demo", "trackers"),
-    ("terminal", "many", "results", "cli"),
+    ("cli",),
     ("__main__",),
 )
 """A module may import from its own line and the lines above; a package stands for all of its modules."""

@@ -18,7 +18,7 @@ from dualmix.cli import main
 from dualmix.errors import ConfigError, DualmixError
 from dualmix.growth import FOOTPRINTS, Footprint
 from dualmix.model import Classifier
-from dualmix.show import bench_table
+from dualmix.show.bench import bench_table
 from dualmix.timing import Row, interleaved, rows
 
 

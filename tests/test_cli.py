@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualmix import cli
+from dualmix.cli import _parser
+from dualmix.cli.words import OWN_FLAGS, SETTINGS_TOO
 from dualmix.config import compose, walk
 from dualmix.registry import additions, presets
 
@@ -40,15 +41,15 @@ def narrow(text: str) -> bool:
 
 def test_own_flags_are_those_of_the_parsers() -> None:
     """A flag left out of `OWN_FLAGS` would be taken for a setting; one too many, for none."""
-    commands = next(action.choices for action in cli._parser()._actions if isinstance(action.choices, dict))
+    commands = next(action.choices for action in _parser()._actions if isinstance(action.choices, dict))
     found: dict[str, int] = {}
-    waiting = [commands[name] for name in cli.SETTINGS_TOO]
+    waiting = [commands[name] for name in SETTINGS_TOO]
     while waiting:
         for action in waiting.pop()._actions:
             if isinstance(action.choices, dict):
                 waiting += action.choices.values()
             found |= {word: int(action.nargs != 0) for word in action.option_strings if word.startswith("--")}
-    assert {**found, "--version": 0} == cli.OWN_FLAGS
+    assert {**found, "--version": 0} == OWN_FLAGS
 
 
 def test_help_is_quick_and_needs_no_torch() -> None:

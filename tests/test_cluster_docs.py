@@ -26,17 +26,18 @@ def test_the_commands_are_found() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_understood(command: str) -> None:
-    from dualmix.cli import _parser, _split
+    from dualmix.cli import _parser
+    from dualmix.cli.words import split
     from dualmix.config import compose
-    from dualmix.many import for_all
 
     words = [word.replace("$SLURM_CPUS_PER_TASK", "16") for word in shlex.split(command)[1:]]
-    words, overrides, faults, _ = _split(words)
+    words, overrides, faults, _ = split(words)
     given = _parser().parse_args(words)
     assert faults == []
     assert given.store in ("/shared/runs", "s3://bucket/runs")
     if hasattr(given, "workers"):
-        compose("er", for_all(given, overrides, faults))
+        given.prepare(given, overrides, faults)
+        compose("er", given.overrides)
         assert not given.gpus or overrides["device"] == "cuda"
 
 

@@ -129,7 +129,7 @@ AXE = """
 import os, signal, sys, json
 from pathlib import Path
 import torch._dynamo
-import dualmix.run, dualmix.progress, dualmix.show
+import dualmix.run, dualmix.progress, dualmix.show.run
 from dualmix import cli
 
 arguments, store, most = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dualmix.progress import clock
-from dualmix.show import percent
+from dualmix.show.run import percent
 from dualmix.status import Standing
 from dualmix.sweep import Entry, Executor
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from dualmix.show import comparison
+from dualmix.show.studies import comparison
 from dualmix.sweep import Entry, Job
 
 ROWS: Mapping[str, Mapping[str, Any]] = {

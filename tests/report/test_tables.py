@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmix.cli import _split
+from dualmix.cli.words import split
 from dualmix.config import compose
 from dualmix.metrics import Interval
 from dualmix.paper import jobs
@@ -197,7 +197,7 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
             listed, command = command.removeprefix("for seed in ").split("; do ")
             assert [int(seed) for seed in listed.split()] == sorted(group.seeds)
             command = command.removesuffix("; done").replace("$seed", str(group.runs[0].seed))
-        rest, overrides, faults, _ = _split(words_of(command))
+        rest, overrides, faults, _ = split(words_of(command))
         assert not faults and rest[0] == "run"
         assert compose(rest[1], overrides).config.key(group.content.fingerprint) == group.runs[0].key
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dualmix.terminal import make_console
+from dualmix.cli.terminal import make_console
 
 SHOWN = 10
 FORMATS = ("html", "md", "tex", "csv")
@@ -93,7 +93,7 @@ def _report(given: argparse.Namespace) -> int:
 def _compare(given: argparse.Namespace) -> int:
     from dualmix.remote import open_store
     from dualmix.report.compare import compare
-    from dualmix.show import differing
+    from dualmix.show.compare import differing
 
     store = open_store(given.store)
     found = compare(store.find(given.first), store.find(given.second))

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dualmix.cli.terminal import asked_to_stop, make_console
 from dualmix.errors import ConfigError, DualmixError
-from dualmix.terminal import asked_to_stop, make_console
 
 if TYPE_CHECKING:
     from dualmix.store import Store
@@ -39,6 +39,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "demo",
         _demo,
         "Compare methods over seeds (4 unless told) on the embedded digits.",
+        prepare=for_all,
         parents=[many, store, plain],
         epilog=flags,
     )
@@ -46,6 +47,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "sweep",
         _sweep,
         "Train many runs, one process each: those done are skipped, those cut off go on.",
+        prepare=for_all,
         parents=[many, store, plain],
         epilog=f"The same command again goes on where it was stopped. {flags}",
     )
@@ -70,6 +72,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "calibrate",
         _calibrate,
         "Compare readings of the paper's open choices with its Table 3.",
+        prepare=for_all,
         parents=[many, store, plain],
         epilog="Without --full it trains on the first 10 tasks with a memory of 500 and compares what each row "
         f"gains over ER; with it, on the whole stream. {flags}",
@@ -83,6 +86,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "tune",
         _tune,
         "Choose a method's settings on the first tasks, without any test image.",
+        prepare=for_all,
         parents=[many, store, plain],
         epilog="It trains on the first two tasks (--stream.first) but a tenth of their training images "
         "(--stream.validation), which it scores by. The same command goes on where it was stopped; a setting that is "
@@ -93,7 +97,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     tune.add_argument("--only", action="append", metavar="SETTING", help="tune these settings, e.g. method.lr")
 
 
-def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[str]) -> dict[str, str]:
+def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[str]) -> None:
     """Check what holds for all runs of a sweep; the settings themselves are checked run by run."""
     for name, least in (("seeds", 1), ("workers", 1), ("retries", 0), ("trials", 1)):
         count = getattr(given, name, None)
@@ -109,7 +113,7 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
         faults.append("--seed: a sweep has --seeds N")
     if faults:
         raise ConfigError("; ".join(faults) + ".")
-    return overrides
+    given.overrides = overrides
 
 
 def _demo(given: argparse.Namespace) -> int:
@@ -240,7 +244,7 @@ def _status(given: argparse.Namespace) -> int:
 def _proposition(given: argparse.Namespace) -> int:
     from dualmix.proposition import check
     from dualmix.remote import open_store
-    from dualmix.show import proposition
+    from dualmix.show.studies import proposition
 
     verdicts = check(open_store(given.store))
     if given.json:
@@ -253,7 +257,7 @@ def _proposition(given: argparse.Namespace) -> int:
 def _calibrate(given: argparse.Namespace) -> int:
     from dualmix import calibrate
     from dualmix.remote import open_store
-    from dualmix.show import calibration, reading_table
+    from dualmix.show.studies import calibration, reading_table
 
     if given.readings == ["help"]:
         make_console().print(reading_table(calibrate.READINGS))
@@ -284,7 +288,7 @@ def _calibrate(given: argparse.Namespace) -> int:
 def _tune(given: argparse.Namespace) -> int:
     from dualmix.board import Board
     from dualmix.remote import open_store
-    from dualmix.show import search_table, tuning
+    from dualmix.show.studies import search_table, tuning
     from dualmix.sweep import sweep
     from dualmix.tune import search, tune
 
