@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from dualmix.cli import main
 from dualmix.config import compose
-from dualmix.errors import StoreError
 from dualmix.proposition import border, check, correlation, spearman, verdict
+from dualmix.report.collect import collect
 from dualmix.run import run
+from dualmix.show.studies import proposition
 from dualmix.store import Store
 
 
@@ -84,17 +88,20 @@ SMALL = {"model.width": 4, "method.memory": 20, "stream.first": 2, "stream.batch
 PROBED = {"probes.on": True, "probes.draws": 2, "probes.rows": 9, "probes.past": 20}
 
 
-def test_runs_are_found_in_the_store_by_what_they_were_trained_with(tmp_path: Path) -> None:
+def test_runs_are_found_in_the_store_by_what_they_were_trained_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = Store(tmp_path)
-    with pytest.raises(StoreError, match="dualmix sweep proposition"):
-        check(store)
+    with pytest.raises(SystemExit, match="2"):
+        main(["proposition", "--store", str(tmp_path)])
+    assert "`dualmix sweep proposition` trains" in capsys.readouterr().err
     names = ["identity", "flip", "enmix"]
     model = run(compose("er", {**SMALL, **PROBED, "probes.operators": names}), store)
     flip = run(compose("er+da", {**SMALL, "method.mix.augment": "flip"}), store)
     run(compose("er+da", {**SMALL, "method.mix.augment": "identity", "method.mix.replay": 0.0}), store)
     run(compose("er+da", {**SMALL, "method.mix.augment": "identity", "model.width": 2}), store)
     run(compose("er+enmix", {**SMALL, "method.memory": 21}), store)
-    (found,) = check(store)
+    (found,) = check(collect(store).runs)
     assert found.stream == "digits, 2 of 5 tasks, er, memory 20, model.width 4, stream.batch 60"
     by_name = {one.name: one for one in found.operators}
     assert set(by_name) == set(names)
@@ -105,3 +112,15 @@ def test_runs_are_found_in_the_store_by_what_they_were_trained_with(tmp_path: Pa
     assert by_name["flip"].covariance == pytest.approx(
         sum(record["operators"]["flip"]["covariance"] for record in recorded) / 2
     )
+
+
+def test_the_table_has_every_number_whole_in_80_columns() -> None:
+    long = {name: measured(1.25e-17, 0, 1) for name in ("augmentation", "crop-0.8", "identity")}
+    found = verdict("s", [("run", [{"task": 1, "operators": long}])], {"augmentation": [(0.123, 0.456)] * 10})
+    screen = io.StringIO()
+    Console(file=screen, width=80).print(proposition([found]))
+    lines = [line.split() for line in screen.getvalue().splitlines()]
+    (row,) = [line for line in lines if line[-1:] == ["10"]]
+    assert row[:6] == ["augmentation", "1.2e-17", "1.0e+00", "1.0e+00", "6.2e-18", "-1.2e-17"]
+    assert row[6:] == ["12.3", "45.6", "10"]
+    assert "…" not in screen.getvalue()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualmix.config import compose, flatten
-from dualmix.errors import ConfigError, StoreError
 from dualmix.rng import generator
-from dualmix.store import Store
+
+if TYPE_CHECKING:
+    from dualmix.report.runs import Run
 
 FEWEST = 3
 """Augmentations that a ranking needs."""
-VARIED = {"method.memory", "method.mix.augment"}
-"""Settings of a method in which runs that are compared may differ from their preset."""
+VARIED = {"method.mix.augment"}
+"""Settings of a method, beside its memory, in which runs that are compared may differ from their preset."""
 RESAMPLES = 2000
 
 Floats = NDArray[np.float64]
@@ -138,34 +138,20 @@ def border(run: str, record: Mapping[str, Any]) -> Border:
     return Border(run, record["task"], rho, agree, len(pairs), overruled)
 
 
-def check(store: Store) -> list[Verdict]:
-    """Put the proposition to the test on every stream of a store that has the runs for it."""
-    models: dict[str, list[tuple[str, list[dict[str, Any]]]]] = {}
+def check(runs: Iterable[Run]) -> list[Verdict]:
+    """Put the proposition to the test on every stream that has the runs for it."""
+    models: dict[str, list[tuple[str, list[Mapping[str, Any]]]]] = {}
     trained: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    store.refresh()
-    for path in store.paths():
-        folder = store.open(path)
-        if folder.done:
-            saved = folder.read_json("config.json")
-            config = saved["config"]
-            changed = _changed(saved["label"], config)
-            if changed is None or {path for path in changed if path.startswith("method.")} - VARIED:
-                continue
-            stream = _stream(config, changed)
-            if (path / "probes.json").is_file():
-                records = [r for r in folder.read_json("probes.json") if len(r.get("operators", ())) >= FEWEST]
-                if records:
-                    models.setdefault(stream, []).append((path.name, records))
-            if operator := _operator(config["method"]):
-                scores = folder.read_json("scores.json")
-                trained.setdefault(stream, {}).setdefault(operator, []).append(
-                    (scores["average_accuracy"], scores["forgetting"])
-                )
-    if not models:
-        raise StoreError(
-            f"No run in {store} has measured {FEWEST} augmentations on one model: "
-            "`dualmix sweep proposition` trains what is needed."
-        )
+    for run in runs:
+        if {path for path, _ in run.changed if path.startswith("method.")} - VARIED:
+            continue
+        stream = _stream(run)
+        records = [record for record in run.probes if len(record.get("operators", ())) >= FEWEST]
+        if records:
+            models.setdefault(stream, []).append((run.name, records))
+        if operator := _operator(run.settings):
+            scores = (run.scores["average_accuracy"], run.scores["forgetting"])
+            trained.setdefault(stream, {}).setdefault(operator, []).append(scores)
     return [verdict(stream, found, trained.get(stream, {})) for stream, found in sorted(models.items())]
 
 
@@ -222,34 +208,23 @@ def _average(
     )
 
 
-def _operator(method: Mapping[str, Any]) -> str | None:
+def _operator(settings: Mapping[str, Any]) -> str | None:
     """Return which augmentation alone a run was trained with, if it was one."""
-    mix = method.get("mix") or {}
-    on = {name for name in ("view", "enmix", "adpmix") if mix.get(name)}
+    on = {name for name in ("view", "enmix", "adpmix") if settings.get(f"method.mix.{name}")}
+    augment = settings.get("method.mix.augment")
     if on == {"view"}:
-        return str(mix["augment"])
-    return "enmix" if on == {"enmix"} and mix["augment"] == "standard" else None
+        return str(augment)
+    return "enmix" if on == {"enmix"} and augment == "standard" else None
 
 
-def _changed(label: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the settings in which a run differs from its preset; none: there is no such preset."""
-    try:
-        preset = dict(flatten(compose(label).config.record()))
-    except ConfigError:
-        return None
-    return {path: value for path, value in flatten(config) if value != preset.get(path, value)}
-
-
-def _stream(config: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
+def _stream(run: Run) -> str:
     """Return what runs must share to be compared."""
-    stream, method = config["stream"], config["method"]
-    tasks = f"{stream['first']} of {stream['tasks']}" if stream.get("first") else stream["tasks"]
-    named = ("data.name", "data.root", "data.path", "stream.first", "stream.tasks")
+    at = run.settings
+    tasks = f"{at['stream.first']} of {at['stream.tasks']}" if at["stream.first"] else at["stream.tasks"]
+    subset = " (subset)" if run.content.subset else ""
     other = [
         f", {path} {value}"
-        for path, value in sorted(changed.items())
-        if path.startswith(("data.", "stream.", "model.")) and path not in named
+        for path, value in run.changed
+        if path.startswith(("data.", "stream.", "model.")) and path not in ("stream.first", "stream.tasks")
     ]
-    return (
-        f"{config['data']['name']}, {tasks} tasks, {method['kind']}, memory {method.get('memory', 0)}{''.join(other)}"
-    )
+    return f"{run.content.name}{subset}, {tasks} tasks, {at['method.kind']}, memory {run.memory or 0}{''.join(other)}"

@@ -14,10 +14,10 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 from altair.utils.schemapi import debug_mode
 
 from dualmix.paper import jobs
+from dualmix.proposition import check
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
 from dualmix.report.collect import collect
 from dualmix.report.figures import figures
-from dualmix.report.page import verdicts
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import ROWS, Collection
 from dualmix.store import Store
@@ -34,7 +34,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Collection:
 
 @pytest.fixture(scope="module")
 def drawn(full: Collection) -> dict[str, Figure]:
-    return {figure.id: figure for figure in figures(full, verdicts(full))}
+    return {figure.id: figure for figure in figures(full, check(full.runs))}
 
 
 def rows(spec: dict[str, Any], panel: int = 0) -> list[dict[str, Any]]:
@@ -213,19 +213,19 @@ def test_a_method_looks_the_same_in_every_figure() -> None:
 
 
 def test_proposition_is_put_to_the_test_with_runs_that_count(full: Collection, tmp_path: Path) -> None:
-    (verdict,) = verdicts(full)
+    (verdict,) = check(full.runs)
     assert verdict.stream == "cifar100, 20 tasks, er, memory 1000"
     by_name = {one.name: one for one in verdict.operators}
     assert by_name["flip"].covariance == pytest.approx(8e-3) and by_name["flip"].seeds == 3
-    assert verdicts(collect(Store(tmp_path))) == []
+    assert check(collect(Store(tmp_path)).runs) == []
 
 
 def test_damaged_probes_do_not_stop_the_proposition(full: Collection, tmp_path: Path) -> None:
     shutil.copytree(full.root, tmp_path / "store")
     (bad,) = [run.name for run in full.runs if run.seed == 0 and dict(run.changed) == {"method.mix.augment": "flip"}]
     (tmp_path / "store" / bad / "probes.json").write_text("[true]")
-    (verdict,) = verdicts(collect(Store(tmp_path / "store")))
-    assert {one.name: one.seeds for one in verdict.operators}["flip"] == 2
+    (verdict,) = check(collect(Store(tmp_path / "store")).runs)
+    assert {one.name: one.seeds for one in verdict.operators}["flip"] == 3, "its scores count"
 
 
 def test_readings_are_recognised(full: Collection) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualmix.cli.terminal import asked_to_stop, make_console
-from dualmix.errors import ConfigError, DualmixError
+from dualmix.errors import ConfigError, DualmixError, StoreError
 
 if TYPE_CHECKING:
     from dualmix.store import Store
@@ -242,11 +242,17 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _proposition(given: argparse.Namespace) -> int:
-    from dualmix.proposition import check
+    from dualmix.proposition import FEWEST, check
     from dualmix.remote import open_store
+    from dualmix.report.collect import collect
     from dualmix.show.studies import proposition
 
-    verdicts = check(open_store(given.store))
+    verdicts = check(collect(open_store(given.store)).runs)
+    if not verdicts:
+        raise StoreError(
+            f"No run in {given.store} has measured {FEWEST} augmentations on one model: "
+            "`dualmix sweep proposition` trains what is needed."
+        )
     if given.json:
         print(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
     else:

@@ -15,40 +15,15 @@ from typing import Any
 from dualmix.calibrate import TERMS
 from dualmix.errors import DualmixError
 from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
-from dualmix.proposition import FEWEST, Verdict, check
+from dualmix.proposition import check
 from dualmix.report import commands, tables, words
 from dualmix.report.gallery import gallery
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import Collection, Content, Group, account
 from dualmix.report.speed import Speed
-from dualmix.store import Store
 
 LEVEL = 0.05
 GLOBALS = "window.vegaEmbed=vegaEmbed;"
-
-
-class Only(Store):
-    """Some runs of a store."""
-
-    def __init__(self, root: Path, names: Sequence[str]) -> None:
-        super().__init__(root)
-        self.names = names
-
-    def paths(self) -> list[Path]:
-        """Return the folders of these runs."""
-        return [self.root / name for name in self.names]
-
-
-def verdicts(found: Collection) -> list[Verdict]:
-    """Put Proposition 1 to the test where the store has the runs for it, with runs that count."""
-    probed = {
-        run.name for run in found.runs if any(len(record.get("operators") or ()) >= FEWEST for record in run.probes)
-    }
-    if not probed:
-        return []
-    damaged = {remark.run for remark in found.remarks}
-    trained = {run.name for run in found.runs if run.label.endswith(("+da", "+enmix"))} - damaged
-    return check(Only(found.root, sorted(probed | trained)))
 
 
 def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | None = None) -> str:
@@ -77,7 +52,7 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
         ) from fault
     from dualmix.report.figures import figures
 
-    proved = verdicts(found)
+    proved = check(found.runs)
     with altair.utils.schemapi.debug_mode(
         False
     ):  # the specs were checked by the tests; checking takes most of the time

@@ -90,8 +90,8 @@ def proposition(verdicts: Sequence[Verdict]) -> RenderableType:
     """Return how far Proposition 1 holds, stream by stream."""
     parts: list[RenderableType] = []
     for verdict in verdicts:
-        table = Table(box=box.SIMPLE, pad_edge=False, title=verdict.stream, title_justify="left")
-        for name in ("augmentation", "CO", "FG", "its bias", "m-bar", "m-bar*", "acc. %", "forg. %", "n"):
+        table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), title=verdict.stream, title_justify="left")
+        for name in ("augmentation", "CO", "FG", "bias", "m-bar", "m-bar*", "acc.", "forg.", "n"):
             table.add_column(name, justify="left" if name == "augmentation" else "right", no_wrap=True)
         for one in verdict.operators:
             table.add_row(
@@ -118,7 +118,7 @@ def proposition(verdicts: Sequence[Verdict]) -> RenderableType:
         ]
     legend = (
         "Rank correlations with the middle 95 % over resamples. m-bar: deviation over draws, as Eq. 6 is written; "
-        "m-bar*: over images. n: runs trained with the augmentation."
+        "m-bar*: over images. bias: that part of FG; acc., forg.: per cent, of n runs trained with the augmentation."
     )
     return Group(*parts, Text(legend, style="dim"))
 
