@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from dualmix import calibrate
 from dualmix.calibrate import BASE, READINGS, TERMS, Measured, cells, deviation, find, measured, settings, table
@@ -13,6 +15,7 @@ from dualmix.config import compose
 from dualmix.errors import ConfigError
 from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.run import run
+from dualmix.show.studies import calibration
 from dualmix.store import Store
 
 
@@ -148,3 +151,13 @@ def test_a_reading_of_which_nothing_is_finished_has_no_distance() -> None:
     found = deviation("x", {row: Measured({}, {}, {}) for row in TERMS})
     assert (found.seeds, found.missing) == ((), tuple(TERMS))
     assert math.isnan(found.points) and math.isnan(found.gains)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_table_has_every_number_whole_in_80_columns(full: bool) -> None:
+    screen = io.StringIO()
+    found = deviation("memory-mean", {row: exactly(row, 1.0 if row == "er" else 2.0) for row in TERMS})
+    Console(file=screen, width=80).print(calibration([found], full=full))
+    (row,) = [line.split() for line in screen.getvalue().splitlines() if "memory-mean" in line]
+    assert row[1:3] == ["10.2" if full else "63%", "0%"], "points: 14.6, 15.7, 16.6, 17.5 in 10; e^(ln 2 / sqrt 2) - 1"
+    assert row[3:] == ["8.4/52.1", "29.2/48.0", "31.4/42.7", "33.2/38.7", "35.0/36.7", "1"]

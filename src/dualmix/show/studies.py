@@ -54,9 +54,7 @@ def calibration(rows: Sequence[Deviation], *, full: bool) -> RenderableType:
     from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
 
     names = list(ABLATION_ACCURACY)
-    table = Table(
-        box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), title="Table 3 at M=1k, by reading", title_justify="left"
-    )
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=0, title="Table 3 at M=1k, by reading", title_justify="left")
     table.add_column("reading", style="bold", no_wrap=True)
     for name in ("off", "any"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -67,11 +65,11 @@ def calibration(rows: Sequence[Deviation], *, full: bool) -> RenderableType:
     table.add_row("the paper", "", "", *paper, "10", end_section=True)
     for row in rows:
         cells = [f"{mean[0]:.1f}/{mean[1]:.1f}" if (mean := row.mean(name)) else "-" for name in names]
-        off = f"{row.points:.1f}" if full else f"{100 * row.gains:.0f} %"
+        off = f"{row.points:.1f}" if full else f"{100 * row.gains:.0f}%"
         table.add_row(
             row.reading,
             "-" if math.isnan(row.points if full else row.gains) else off,
-            "-" if math.isnan(row.anytime) else f"{100 * row.anytime:.0f} %",
+            "-" if math.isnan(row.anytime) else f"{100 * row.anytime:.0f}%",
             *cells,
             str(len(row.seeds)),
         )
