@@ -26,7 +26,8 @@ class GradientIncrease:
         Learning rate of the virtual step.
     views
         None: candidates are looked at in evaluation mode and leave no trace. An augmentation: as the reference code
-        does, in training mode beside an augmented view of each, and batch-norm's statistics take them in once.
+        does, in training mode beside an augmented view of each, and batch-norm's statistics take them in once. That
+        code then learns from these views; here the step draws its own, as the choice hangs on them by batch-norm only.
     """
 
     count: int
