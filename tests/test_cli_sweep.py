@@ -77,7 +77,7 @@ def test_status_counts_and_lists(dualmix_: Command, swept: Path) -> None:
         (["calibrate", "--readings", "rav"], "did you mean raw"),
         (["calibrate", "--rows", "er+dax"], "did you mean er+da"),
         (["calibrate", "--data.nmae", "digits"], "did you mean --data.name"),
-        (["proposition"], "dualmix sweep proposition"),
+        (["proposition"], "give the folder of runs with --store"),
     ],
 )
 def test_mistakes_are_explained(dualmix_: Command, tmp_path: Path, words: list[str], says: str) -> None:
