@@ -287,6 +287,27 @@ def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     assert "BrokenPipe" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["report", "--out", "FILE/x.html", "--store", "s"], "cannot be made"),
+        (["report", "--figures", "FILE/f", "--store", "s"], "cannot be made"),
+        (["export", "--out", "FILE/x", "--store", "s"], "cannot be made"),
+        (["bench", "start", "--out", "FILE/x.json"], "cannot be made"),
+        (["run", "er", "--store", ""], "The store has no name"),
+        (["run", "none.yaml"], "There is no file none.yaml"),
+        (["sweep", "none.yaml"], "There is no grid file none.yaml"),
+        (["run", "er", "--method.memory", "999999999999999"], "does not fit: make it smaller"),
+    ],
+)
+def test_what_cannot_work_is_said_before_the_work(
+    words: list[str], says: str, dualmix_: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = dualmix_(*(word.replace("FILE", str(tmp_path / "file")) for word in words))
+    assert code == 2 and says in err and err.count("\n") == 1 + err.count("note:")
+
+
 def test_ctrl_c_while_torch_is_imported(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "dualmix", "run", "er", "--store", str(tmp_path / "runs")]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)

@@ -109,6 +109,20 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     assert names(tmp_path) == ["plain"]
 
 
+def test_a_link_is_followed_and_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    """A named pipe stands for devices, of which a test has none to lose."""
+    real, link, pipe = tmp_path / "real", tmp_path / "link", tmp_path / "pipe"
+    real.write_bytes(b"old")
+    link.symlink_to(real)
+    write_bytes(link, b"new")
+    assert link.is_symlink() and real.read_bytes() == b"new"
+    os.mkfifo(pipe)
+    for path, what in ((pipe, "no regular file"), (tmp_path, "a folder")):
+        with pytest.raises(StoreError, match=f"is {what}: give another name"):
+            write_bytes(path, b"new")
+    assert pipe.is_fifo() and names(tmp_path) == ["link", "pipe", "real"]
+
+
 def test_json_is_one_text_for_one_value_and_refuses_nan(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     write_json(path, {"b": 1, "a": [1.5, None, "ä"]})

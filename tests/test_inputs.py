@@ -93,6 +93,9 @@ def changed(pixel: float) -> np.ndarray:
         (changed(-0.01), "range from -0.01 to"),
         (changed(1.01), "to 1.01"),
         (RAW.astype(np.float32), "scale them, or give uint8"),
+        ([[[[1]]], [[[1, 2]]]], "one array"),
+        (torch.from_numpy(RAW).to_sparse(), "sparse or meta"),
+        (torch.empty(2, *SHAPE, device="meta"), "sparse or meta"),
     ],
 )
 def test_bad_images_are_refused_in_a_sentence(x: object, says: str) -> None:
@@ -148,6 +151,9 @@ def test_whole_numbers_never_change(y: list[int]) -> None:
         ([b"a", b"b"], "whole numbers"),
         ([1j, 2], "complex"),
         (np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"), "datetime64"),
+        ([[1], [2, 3]], "one array"),
+        (torch.tensor([1, 2]).to_sparse(), "sparse or meta"),
+        (torch.tensor([0.5, 2.0], dtype=torch.bfloat16), "fractions"),
     ],
 )
 def test_bad_labels_are_refused_in_a_sentence(y: object, says: str) -> None:

@@ -105,6 +105,15 @@ def test_probes_that_were_not_taken_are_taken_by_training_again(tmp_path) -> Non
     kept = (probed.folder.path / "facts.json").read_bytes()
     run(compose("er+dualmix", SMALL), store)
     assert (probed.folder.path / "facts.json").read_bytes() == kept
+    for asked, names in (
+        ("[flip,grey]", {"flip", "grey", "view", "enmix"}),
+        ("[grey]", {"flip", "grey", "view", "enmix"}),
+    ):
+        run(compose("er+dualmix", {**SMALL, "probes.on": True, "probes.operators": asked}), store)
+        last = json.loads((probed.folder.path / "probes.json").read_text())[-1]
+        assert set(last["operators"]) == names, "more are asked for, then fewer than there are"
+    with pytest.raises(ConfigError, match=r"add --probes\.on true"):
+        compose("er", {"probes.operators": "[flip]"})
 
 
 def test_measured_numbers_against_a_plain_loop() -> None:

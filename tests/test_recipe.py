@@ -100,6 +100,16 @@ def test_create_names_the_nearest(tmp_path: Path) -> None:
         dualmix.create("finetun", SHAPE)
     with pytest.raises(ConfigError, match="no method 'zebra'"):
         dualmix.create("zebra", SHAPE)
+    with pytest.raises(ConfigError, match="create 'scr' with its settings"):
+        dualmix.create("scr-100", SHAPE)
+    with pytest.raises(ConfigError, match="does not fit: make it smaller"):
+        dualmix.create("er", SHAPE, memory=10**14)
+    with pytest.raises(ConfigError, match="no device 'foo'"):
+        dualmix.create("er", SHAPE, device="foo")
+    with pytest.raises(ConfigError, match="needs a shape"):
+        dualmix.create("er", (3, 8.5, 8))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not 'a'"):
+        dualmix.create("er", SHAPE, seed="a")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("settings", [{"memory": -1}, {"lr": 0}, {"lr": float("nan")}, {"forward": "both"}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -202,7 +203,14 @@ def test_estimates_come_from_runs_like_it_and_scale_with_the_stream(tmp_path: Pa
     batches = sum(task["batches"] for task in json.loads((first.folder.path / "plan.json").read_text())["tasks"])
     longer = {**TINY, "stream.first": None, "seed": 1}
     runs = entries([Job("er", TINY), Job("er", longer), Job("finetune", longer | {"method.memory": 0})][:2], store)
+    damaged = tmp_path / "er-damaged"
+    shutil.copytree(first.folder.path, damaged)
+    (damaged / "times.json").unlink()
     told = estimate([*runs, *entries([Job("finetune", {"stream.first": 1})], store)], store)
+    (damaged / "scores.json").write_text("{")
+    states = {one.name: (one.state, one.fault) for one in standings(store, now=0.0)}
+    assert states[first.folder.path.name] == ("done", "")
+    assert states["er-damaged"] == ("failed", "its files are damaged: `dualmix run` it with --fresh")
     assert runs[0].folder.key not in told
     whole = told[runs[1].folder.key]
     assert whole is not None and whole == pytest.approx(10 / batches * 144, rel=0.05)

@@ -69,7 +69,7 @@ def test_a_search_leaves_alone_what_is_fixed_and_what_must_be_asked_for(tmp_path
     [
         ({"method.lr": 0.1}, (), "Nothing is left"),
         ({}, ("method.lrr",), "did you mean method.lr"),
-        ({}, ("method.mix.kappa",), "has no such range"),
+        ({}, ("method.mix.kappa",), "it has no range"),
         ({"method.lr": 0.1}, ("method.lr",), "is not tuned"),
         ({"stream.validation": 0}, (), "must not be chosen by test images"),
         ({"stream.first": None}, (), "--stream.first"),

@@ -75,6 +75,12 @@ class Probes(Settings):
                 check_name(name)
         return names
 
+    @model_validator(mode="after")
+    def _measured_at_all(self) -> Probes:
+        if self.operators and not self.on:
+            raise ValueError("operators are measured only if probes are on: add --probes.on true")
+        return self
+
 
 class Common(Settings):
     """Everything a run depends on but its method."""
@@ -228,6 +234,8 @@ def lookup(config: BaseModel, path: str) -> Any:
 
 def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
     path = Path(base) / "config.json" if Path(base).is_dir() else Path(base)
+    if base.endswith((".yaml", ".yml", ".json")) and not path.is_file():
+        raise ConfigError(f"There is no file {base}.")
     if base in presets() or not path.is_file():
         preset = get_preset(base)
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
@@ -240,7 +248,8 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
         values = dict(flatten(plain))
     except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError, RecursionError) as fault:
         raise ConfigError(
-            f"{path} is not a saved configuration (JSON or YAML with method.kind): {type(fault).__name__}: {fault}."
+            f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and settings, as a run's "
+            "config.json has them."
         ) from fault
     return str(label), str(kind), values, dict.fromkeys(values, f"file {path.name}")
 

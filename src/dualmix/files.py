@@ -14,13 +14,18 @@ from dualmix.errors import StoreError
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file at once and durably: temporary file, flush to disk, rename, flush the folder.
 
+    A link is followed: what it points to is replaced.
+
     Raises
     ------
     StoreError
-        The disk is full or the folder cannot be written; the old file is untouched.
+        The disk is full, the folder cannot be written or something else than a file has that name; it is untouched.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        path = path.resolve()
+        if path.exists() and not path.is_file():
+            raise StoreError(f"{path} is {'a folder' if path.is_dir() else 'no regular file'}: give another name.")
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with part.open("wb") as file:
                 file.write(content)
@@ -41,9 +46,17 @@ def write_bytes(path: Path, content: bytes) -> None:
             f"The disk of {path.parent} is full: free some space and give the same command again, it goes on from the "
             "last snapshot."
             if full
-            else f"{path.parent} cannot be written ({fault.strerror}): give another folder with --store or "
+            else f"{path.parent} cannot be written ({fault.strerror}): choose another folder (a store: --store) or "
             "mend its permissions."
         ) from fault
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those it lies in, where they are missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise StoreError(f"The folder {path} cannot be made ({fault.strerror}): choose another one.") from fault
 
 
 def write_json(path: Path, plain: Any) -> None:

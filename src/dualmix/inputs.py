@@ -23,12 +23,13 @@ def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
         (C, H, W) that the learner was made for.
     """
     if not isinstance(x, Tensor):
-        x = np.asarray(x)
+        x = _array(x, "Images")
         if not (x.dtype == np.uint8 or (np.issubdtype(x.dtype, np.floating) and x.dtype.itemsize <= 8)):
             raise InputError(f"Images must be uint8, or floats in [0, 1], but they are {x.dtype}: convert them.")
         if not (x.flags.writeable and x.dtype.isnative) or min(x.strides, default=0) < 0:
             x = x.astype(x.dtype.newbyteorder("="))
         x = torch.from_numpy(x)
+    _dense(x, "Images")
     if x.ndim != 4 or tuple(x.shape[1:]) != shape:
         raise InputError(_shape_fault(tuple(x.shape), shape))
     if not len(x):
@@ -36,6 +37,18 @@ def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
     if x.dtype != torch.uint8:
         x = _rounded(x.detach())
     return x.permute(0, 2, 3, 1).contiguous()
+
+
+def _array(given: Any, what: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as fault:
+        raise InputError(f"{what} cannot be read as one array ({fault}): give rows of one shape.") from fault
+
+
+def _dense(given: Tensor, what: str) -> None:
+    if given.layout != torch.strided or given.is_meta:
+        raise InputError(f"{what} must be an ordinary tensor with values, not a sparse or meta one: convert it.")
 
 
 def _rounded(x: Tensor) -> Tensor:
@@ -75,7 +88,10 @@ def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
     """
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
         raise InputError("Labels are numbers and text in one batch: use one kind of label.")
-    array: np.ndarray[Any, Any] = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    if isinstance(y, Tensor):
+        _dense(y, "Labels")
+        y = (y.double() if y.is_floating_point() else y).detach().cpu().numpy()
+    array = _array(y, "Labels")
     if array.ndim != 1 or (count is not None and len(array) != count):
         raise InputError(
             f"Labels must be one for each of {count} images, but their shape is {array.shape}."

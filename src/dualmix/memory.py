@@ -34,7 +34,12 @@ class Memory:
         if capacity < 0:
             raise ConfigError(f"memory is {capacity}, but must be 0 or more images.")
         channels, height, width = shape
-        self.x = torch.zeros((capacity, height, width, channels), dtype=torch.uint8, device=device)
+        try:
+            self.x = torch.zeros((capacity, height, width, channels), dtype=torch.uint8, device=device)
+        except (RuntimeError, TypeError) as fault:
+            raise ConfigError(
+                f"A memory of {capacity:,} images of {height}x{width}x{channels} bytes does not fit: make it smaller."
+            ) from fault
         self.y = torch.zeros(capacity, dtype=torch.int64)
         self.notes: dict[str, Tensor] = {}
         self.marks: dict[str, Tensor] = {}

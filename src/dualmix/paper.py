@@ -189,6 +189,8 @@ def jobs(
     values
         Settings for all runs.
     """
+    if name.endswith((".yaml", ".yml", ".json")):
+        raise ConfigError(f"There is no grid file {name}.")
     if name not in GRIDS:
         raise ConfigError(f"The paper has no {name!r} here{nearest(name, GRIDS)} (known: {', '.join(GRIDS)}).")
     sets = data or (DATA[:1] if name in ONLY_CIFAR else DATA)
@@ -200,5 +202,6 @@ def jobs(
     rows = {job.preset for job in found}
     for method in methods:
         if method not in rows:
-            raise ConfigError(f"{name} has no row {method!r}{nearest(method, rows)}")
+            known = ", ".join(sorted(rows))
+            raise ConfigError(f"{name} has no row {method!r}{nearest(method, rows)} (known: {known}).")
     return [job for job in found if not methods or job.preset in methods]

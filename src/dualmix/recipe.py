@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 
@@ -46,10 +47,15 @@ def build(
         raise ConfigError("Graphs are for CUDA: give device cuda, or leave them off.")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
-    if len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
+    try:
+        torch.device(device)
+    except (RuntimeError, TypeError) as fault:
+        raise ConfigError(f"There is no device {device!r}: give cpu, cuda or cuda:0.") from fault
+    whole = all(isinstance(side, int | np.integer) for side in shape)
+    if not whole or len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
         raise ConfigError(f"A learner needs a shape (C, H, W) and classes above 0 or none, not {shape} and {classes}.")
-    if not 0 <= seed < 2**32:
-        raise ConfigError(f"A seed is a whole number from 0 to {2**32 - 1}, not {seed}.")
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ConfigError(f"A seed is a whole number from 0 to {2**32 - 1}, not {seed!r}.")
     model = model or Model()
     network = Classifier(
         shape,

@@ -48,6 +48,8 @@ def open_store(location: Path | str, run: Path | None = None) -> Store:
     run
         One run's folder on this machine, as `Store` takes it.
     """
+    if not str(location):
+        raise ConfigError("The store has no name: give a folder or an address with --store.")
     return RemoteStore(str(location), run) if "://" in str(location) else Store(location, run)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from dualmix.errors import StoreError
 from dualmix.store import Folder, Store
 
 State = Literal["waiting", "running", "stopped", "failed", "done"]
@@ -60,7 +61,14 @@ def standing(folder: Folder, *, now: float) -> Standing:
 def standings(store: Store, *, now: float) -> list[Standing]:
     """Return where every run of a store is."""
     store.refresh()
-    return [standing(store.at(path), now=now) for path in store.paths()]
+    return [_standing(store.at(path), now) for path in store.paths()]
+
+
+def _standing(folder: Folder, now: float) -> Standing:
+    try:
+        return standing(folder, now=now)
+    except (StoreError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Standing(folder.path.name, "failed", fault="its files are damaged: `dualmix run` it with --fresh")
 
 
 def _milestones(folder: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:

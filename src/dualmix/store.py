@@ -167,8 +167,15 @@ class Folder:
         return False
 
     def serves(self, composed: Composed) -> bool:
-        """Whether the run is done, with the probes if they are asked for: they cannot be made up for later."""
-        return self.done and (not composed.config.probes.on or (self.path / "probes.json").is_file())
+        """Whether the run is done, with all probes that are asked for: they cannot be made up for later."""
+        asked = composed.config.probes
+        if not self.done or not asked.on:
+            return self.done
+        if not (self.path / "probes.json").is_file():
+            return False
+        made = self.read_json("config.json")["config"].get("probes", {})
+        same = all(made.get(name) == getattr(asked, name) for name in ("draws", "rows", "past"))
+        return same and set(asked.operators) <= set(made.get("operators", ()))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

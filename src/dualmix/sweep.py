@@ -228,11 +228,13 @@ def estimate(runs: Sequence[Entry], store: Store) -> dict[str, float | None]:
     paces: dict[tuple[str, str], list[float]] = {}
     for path in store.paths():
         folder = store.open(path)
-        if folder.done:
-            saved, times = folder.read_json("config.json"), folder.read_json("times.json")
-            seconds = sum(times.get(name, 0.0) for name in ("train_seconds", "evaluate_seconds", "probe_seconds"))
-            batches = sum(task["batches"] for task in folder.read_json("plan.json")["tasks"])
-            paces.setdefault((saved["label"], saved["config"]["data"]["name"]), []).append(seconds / max(batches, 1))
+        with suppress(StoreError, KeyError, TypeError, AttributeError):  # a damaged run tells nothing
+            if folder.done:
+                saved, times = folder.read_json("config.json"), folder.read_json("times.json")
+                seconds = sum(times.get(name, 0.0) for name in ("train_seconds", "evaluate_seconds", "probe_seconds"))
+                batches = sum(task["batches"] for task in folder.read_json("plan.json")["tasks"])
+                at = (saved["label"], saved["config"]["data"]["name"])
+                paces.setdefault(at, []).append(seconds / max(batches, 1))
     found: dict[str, float | None] = {}
     for entry in runs:
         if entry.state != "done":

@@ -117,7 +117,8 @@ def _chosen(composed: Composed, fixed: Mapping[str, Any], only: Sequence[str]) -
     declared = tunable(composed)
     for path in only:
         if path not in declared:
-            raise ConfigError(f"--only {path}: {composed.label} has no such range{nearest(path, declared)}")
+            known = ", ".join(declared)
+            raise ConfigError(f"--only {path}: it has no range{nearest(path, declared)} (those that have: {known}).")
         if path in fixed:
             raise ConfigError(f"--only {path}: a setting that is given a value is not tuned.")
     found = {

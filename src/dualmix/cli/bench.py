@@ -42,13 +42,15 @@ def add_commands(add: Any, plain: argparse.ArgumentParser) -> None:
 
 def _bench(given: argparse.Namespace) -> int:
     from dualmix import bench, growth
-    from dualmix.files import write_bytes
+    from dualmix.files import make_folder, write_bytes
     from dualmix.progress import Countdown
     from dualmix.show.bench import bench_table, scale_table
 
     for name in ("rounds", "images", "classes", "batch", "width"):
         if getattr(given, name) < 1:
             raise DualmixError(f"--{name} must be 1 or more.")
+    if given.out:
+        make_folder(given.out.parent)
     console = make_console(stderr=True, quiet=given.json)
     found = bench.bench(
         given.groups,
@@ -65,7 +67,6 @@ def _bench(given: argparse.Namespace) -> int:
             )
     record = bench.record(found, stages, given.against or ())
     if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(given.out, record.encode())
     if given.json:
         print(record)

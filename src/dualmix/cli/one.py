@@ -73,7 +73,8 @@ def _run(given: argparse.Namespace) -> int:
     console = make_console(stderr=True, quiet=given.quiet or given.json)
     for note in images.notes:
         console.print(f"note: {images.name}: {note}")
-    if folder.serves(composed) and not given.fresh:
+    again = folder.done and not given.fresh
+    if again and folder.serves(composed):
         scores, times = folder.read_json("scores.json"), folder.read_json("times.json")
         console.print(f"done already (--fresh starts over): {folder}", soft_wrap=True)
         return _report(folder, scores, times, given.json)
@@ -81,7 +82,7 @@ def _run(given: argparse.Namespace) -> int:
     from dualmix.run import Stopped, run
     from dualmix.trackers import Tracking, all_of, trackers
 
-    if folder.done and not given.fresh:
+    if again:
         console.print("done before, but without the probes asked for: training again")
 
     stop = asked_to_stop()

@@ -47,7 +47,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
 
 def _report(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
-    from dualmix.files import write_bytes
+    from dualmix.files import make_folder, write_bytes
     from dualmix.remote import open_store
     from dualmix.report.collect import collect
 
@@ -59,6 +59,9 @@ def _report(given: argparse.Namespace) -> int:
     if given.bench and kind != "html":
         raise DualmixError("--bench goes with --format html.")
     out = given.out or Path(f"report.{kind}")
+    for folder in (out.parent, given.figures):
+        if folder is not None:
+            make_folder(folder)
     found = collect(open_store(given.store))
     if kind == "html":
         from dualmix.report.page import html
@@ -69,7 +72,6 @@ def _report(given: argparse.Namespace) -> int:
         from dualmix.report import words
 
         content = {"md": words.markdown, "tex": words.latex, "csv": words.as_csv}[kind](found)
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, content.encode())
     counts = {
         "runs": len(found.runs),
@@ -105,10 +107,12 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 def _export(given: argparse.Namespace) -> int:
+    from dualmix.files import make_folder
     from dualmix.remote import open_store
     from dualmix.report.collect import collect
     from dualmix.report.export import FORMATS, export
 
+    make_folder(given.out.parent)
     found = collect(open_store(given.store))
     paths = [str(export(found, given.out, name)) for name in dict.fromkeys(given.format or FORMATS)]
     if given.json:

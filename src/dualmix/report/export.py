@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.errors import DualmixError
-from dualmix.files import write_bytes
+from dualmix.files import make_folder, write_bytes
 from dualmix.report.runs import Collection, single_numbers
 
 FORMATS = ("csv", "parquet")
@@ -39,8 +39,8 @@ def rows(found: Collection) -> list[dict[str, Any]]:
 
 def export(found: Collection, out: Path, format_: str) -> Path:
     """Write all runs as csv or parquet, and return the file."""
-    path = out.with_suffix(f".{format_}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = out.with_name(f"{out.name.removesuffix(f'.{format_}')}.{format_}")
+    make_folder(path.parent)
     table = rows(found)
     if format_ == "csv":
         lines = io.StringIO()

@@ -14,6 +14,7 @@ from typing import Any
 
 from dualmix.calibrate import TERMS
 from dualmix.errors import DualmixError
+from dualmix.files import make_folder
 from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.proposition import check
 from dualmix.report import commands, tables, words
@@ -64,7 +65,7 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
         for view in figure.views
     }
     if figures_to is not None:
-        figures_to.mkdir(parents=True, exist_ok=True)
+        make_folder(figures_to)
         for figure in drawn:
             for view in figure.views:
                 at = figures_to / _slug(f"{figure.id} {view.name}")
