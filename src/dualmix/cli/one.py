@@ -13,7 +13,7 @@ from dualmix.cli.terminal import asked_to_stop, make_console
 
 if TYPE_CHECKING:
     from dualmix.config import Composed
-    from dualmix.store import Folder
+    from dualmix.store import Folder, Store
 
 
 def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
@@ -143,18 +143,21 @@ def _methods(given: argparse.Namespace) -> int:
     return 0
 
 
+def pick(store: Store, name: str) -> Folder:
+    """Return the latest run that a name may mean, and say so where there are others."""
+    folder = store.find(name)
+    others = [path.name for path in store.matches(name) if path != folder.path]
+    if others and not Path(name).is_dir():
+        said = f"{folder.path.name} is the latest of {len(others) + 1} runs that match {name!r}"
+        print(f"{said}; the one before: {others[0]}.", file=sys.stderr)
+    return folder
+
+
 def _show(given: argparse.Namespace) -> int:
     from dualmix.remote import open_store
     from dualmix.show.run import curve, curve_rows
 
-    store = open_store(given.store)
-    folder = store.find(given.run)
-    others = [path.name for path in store.matches(given.run) if path != folder.path]
-    if others and not Path(given.run).is_dir():
-        print(
-            f"The latest of {len(others) + 1} runs that match {given.run!r}; the one before: {others[0]}.",
-            file=sys.stderr,
-        )
+    folder = pick(open_store(given.store), given.run)
     if given.json:
         print(json.dumps(curve_rows(folder), indent=1))
     else:

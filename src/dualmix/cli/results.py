@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dualmix.cli.one import pick
 from dualmix.cli.terminal import make_console
 
 SHOWN = 10
@@ -98,7 +99,7 @@ def _compare(given: argparse.Namespace) -> int:
     from dualmix.show.compare import differing
 
     store = open_store(given.store)
-    found = compare(store.find(given.first), store.find(given.second))
+    found = compare(pick(store, given.first), pick(store, given.second))
     if given.json:
         print(json.dumps(asdict(found), indent=1))
     else:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dualmix.config import Composed, lookup, walk
+from dualmix.paper import DATA as PAPERS_DATA
 from dualmix.registry import Preset, additions, get_preset
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
         found = lookup(composed.config, path)
         origin, _, name = composed.origins[path].partition(" ")
         choice = extra.get("source", "ours") if origin in ("default", "data") else "yours"
+        if origin == "data" and name not in PAPERS_DATA:
+            choice = "ours"
         if origin == "preset":
             choice = get_preset(name).sources.get(path, "ours")
         rows.append(
