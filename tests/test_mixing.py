@@ -724,7 +724,7 @@ def test_adpmix_compares_outputs_on_each_pairs_own_original() -> None:
     model = Logits()
     model.weight = torch.zeros(4, 1)  # type: ignore[assignment]
     old = Batch(torch.tensor([1.0, 2.0]).view(2, 1, 1, 1), torch.tensor([1, 0]))
-    chance = Fixed([0.6, 0.6], orders=[[1, 0], [0], [0]])
+    chance = Fixed([0.6, 0.6], orders=[[1, 0], [0]])
     mix = AdpMix(negative, ratio="output", pairs="old")
     made = mix(plain(0, 3), old, model, COUNTED, chance)  # type: ignore[arg-type]
     assert made is not None

@@ -223,9 +223,10 @@ class AdpMix:
         """Return rows of the old and of the new batch that are mixed with each other."""
         if self.pairs == "all":
             return np.repeat(rows, new), np.tile(np.arange(new), len(rows))
-        counts = {"new": new, "old": len(rows), "fewer": min(new, len(rows))}
-        count = self.pairs if isinstance(self.pairs, int) else counts[self.pairs]
-        return _shuffled(rows, count, rng), _shuffled(np.arange(new), count, rng)
+        if isinstance(self.pairs, int):
+            return _shuffled(rows, self.pairs, rng), _shuffled(np.arange(new), self.pairs, rng)
+        count = {"new": new, "old": len(rows), "fewer": min(new, len(rows))}[self.pairs]
+        return np.resize(rng.permutation(rows), count), np.resize(rng.permutation(new), count)
 
     def outweighs(self, new: Tensor, old: Tensor, old_x: Tensor, model: Classifier, seen: Sightings) -> Tensor:
         """Return how much each pair's new class outweighs its old one; 0 where the new class is not known enough."""
