@@ -638,6 +638,12 @@ def test_pairs(pairs: str | int, new: int, old: int) -> None:
         assert len(set(found)) == count
 
 
+def test_a_number_of_pairs_by_hand() -> None:
+    """Old rows 0, 1 and then 1, 0; new rows 1, 0 and then 0, 1: of either side the first three, and no further draw."""
+    chance = Fixed([0.25] * 3, [[0, 1], [1, 0], [1, 0], [0, 1]])
+    assert origins(adpmix(*own_classes(2, 2), chance, pairs=3), 2) == [(0, 1), (1, 0), (1, 0)]
+
+
 def test_rows_that_come_again_come_in_another_order() -> None:
     """Twelve pairs of three and three rows: the same three pairs four times over would be 1 chance in 216."""
     found = origins(adpmix(*own_classes(3, 3), rng(2), pairs=12, alpha=50.0), 3)
