@@ -1,4 +1,4 @@
-"""Shared by all tests: one torch thread, a private cache, and the real images where there are any."""
+"""Shared by all tests: one torch thread, no deadlines (the machine is shared), a private cache, real images if any."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 WANTED = ("cifar-100-python", "mini_imagenet", "tiny-imagenet-200")

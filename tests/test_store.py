@@ -114,7 +114,7 @@ def test_a_list_of_classes_and_its_order_are_in_the_key() -> None:
 
 def test_what_does_not_affect_the_result_is_not_in_the_key(tmp_path: Path) -> None:
     for path, given in {**SAME, "data.root": str(tmp_path)}.items():
-        assert compose("er", {path: given}).config.key(DATA) == key()
+        assert compose("er", {"probes.on": True, path: given}).config.key(DATA) == key()
     base = compose("er")
     renamed = Composed("another label", base.config, dict.fromkeys(base.origins, "elsewhere"))
     assert Store("x").folder(renamed, DATA).key == Store("x").folder(base, DATA).key

@@ -99,6 +99,7 @@ def _compare(given: argparse.Namespace) -> int:
     from dualmix.show.compare import differing
 
     store = open_store(given.store)
+    store.find(given.second)  # if it is not there, nothing is said of the first
     found = compare(pick(store, given.first), pick(store, given.second))
     if given.json:
         print(json.dumps(asdict(found), indent=1))

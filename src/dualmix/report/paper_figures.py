@@ -184,8 +184,8 @@ def _scatter(rows: list[Record], name: str) -> Any:
         base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q")),
         base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
         *(
-            base.transform_filter(f"datum.side == '{side}'").mark_text(**where).encode(x, y, text="name:N")
-            for side, where in _SIDES.items()
+            base.transform_filter(f"datum.side == '{side}'").mark_text(**_SIDES[side]).encode(x, y, text="name:N")
+            for side in dict.fromkeys(sides)
         ),
     ).properties(width=width, height=height, title=ranks.words("augmentations"))
 
