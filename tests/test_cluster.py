@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,6 +63,8 @@ def lose(cluster: Any, node: Any, lost: list[str]) -> Callable[[Sequence[Entry]]
                 if parent(worker := parent(pid)) == raylet:
                     for process in (raylet, worker, pid):
                         os.kill(process, signal.SIGKILL)
+                    while Path(f"/proc/{pid}").exists():  # as long as it dies it holds its run, which is no loss yet
+                        time.sleep(0.01)
                     lost.append(entry.folder.path.name)
                     cluster.remove_node(node, allow_graceful=False)
             except (OSError, ValueError):
