@@ -140,6 +140,7 @@ def test_lists_of_two_settings_that_belong_together() -> None:
         ("device", "gpu", ["--device", "gpu"]),
         ("threads", "none", ["--threads"]),
         ("model.width", "", ["--model.width"]),
+        ("method.mix.pairs", "0", ["--method.mix.pairs", "'fewer'", "greater than or equal to 1 (given: '0')"]),
     ],
 )
 def test_a_bad_value_is_named_with_its_flag(path: str, given: str, words: list[str]) -> None:

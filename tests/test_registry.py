@@ -69,6 +69,14 @@ def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
         get_preset(name)
 
 
+def test_an_addition_that_does_not_fit_names_its_hosts() -> None:
+    for name in ("agem+dualmix", "finetune+dualmix"):
+        with pytest.raises(ConfigError, match=r"'dualmix' cannot be added to '\w+', only to .*: aser, .*, er, .*mir\."):
+            get_preset(name)
+    with pytest.raises(ConfigError, match="Nothing called 'enmx' can be added to 'er'; did you mean enmix"):
+        get_preset("er+enmx")
+
+
 def test_a_name_like_nothing_gets_no_guess() -> None:
     for look in (get_preset, get_method):
         with pytest.raises(ConfigError) as fault:

@@ -287,14 +287,16 @@ def _validated(schema: type[Common], values: Mapping[str, Any]) -> tuple[Common 
     try:
         return schema.model_validate(nested), []
     except ValidationError as fault:
-        seen: dict[str, str] = {}
+        seen: dict[str, tuple[list[str], str]] = {}
         for error in fault.errors():
             path = ".".join(str(part) for part in error["loc"] if isinstance(part, str))
             path = next((known for known in sorted(values, key=len, reverse=True) if path.startswith(known)), path)
             message, explained = error["msg"].removeprefix("Value error, "), error["type"] == "value_error"
             given = "" if explained else f" (given: {error['input']!r})"
-            seen.setdefault(path, f"--{path}: {message[0].lower()}{message[1:].rstrip('.')}{given}")
-        return None, list(seen.values())
+            ways, first = seen.setdefault(path, ([], given))
+            if given == first:
+                ways.append(message[0].lower() + message[1:].rstrip("."))
+        return None, [f"--{path}: {', or '.join(ways)}{given}" for path, (ways, given) in seen.items()]
 
 
 def _list(faults: Sequence[str]) -> str:

@@ -156,16 +156,22 @@ def additions() -> dict[str, tuple[Addition, list[str]]]:
 
 def get_addition(name: str, method: type[Method]) -> tuple[str, dict[str, Any]]:
     """Return the group of a method's settings that an addition sets, and the values it sets there."""
-    fitting = {extra.name: extra for extra in _ADDITIONS.values() if extra.group in method.model_fields}
-    if name not in fitting:
-        raise ConfigError(f"Nothing called {name!r} can be added to {method.kind!r}{nearest(name, fitting)}")
-    return fitting[name].group, dict(fitting[name].values)
+    extra = _ADDITIONS.get(name)
+    if extra is None:
+        raise ConfigError(f"Nothing called {name!r} can be added to {method.kind!r}{nearest(name, _ADDITIONS)}")
+    if extra.group not in method.model_fields:
+        hosts = ", ".join(additions()[name][1])
+        raise ConfigError(f"{name!r} cannot be added to {method.kind!r}, only to rehearsal methods: {hosts}.")
+    return extra.group, dict(extra.values)
 
 
 def get_preset(name: str) -> Preset:
     """Return a preset, or name the nearest one."""
     found = presets().get(name)
     if found is None:
+        host, extras = split_name(name)
+        for extra in extras if host in _METHODS else ():
+            get_addition(extra, _METHODS[host])
         raise ConfigError(f"There is no method {name!r}{nearest(name, presets())} (`dualmix methods` lists all).")
     return found
 
