@@ -131,7 +131,7 @@ def test_presets_turn_on_what_they_name(name: str) -> None:
 
 def test_a_memory_is_needed_to_mix() -> None:
     assert not any(name.startswith(("finetune+", "iid")) and "+" in name for name in presets())
-    with pytest.raises(ConfigError, match=r"no method 'finetune\+dualmix'"):
+    with pytest.raises(ConfigError, match=r"'dualmix' cannot be added to 'finetune'"):
         compose("finetune+dualmix")
 
 
