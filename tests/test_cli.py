@@ -310,7 +310,9 @@ def test_what_cannot_work_is_said_before_the_work(
 
 def test_ctrl_c_while_torch_is_imported(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "dualmix", "run", "er", "--store", str(tmp_path / "runs")]
+    heeded = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    signal.signal(signal.SIGINT, heeded)
     maps = Path(f"/proc/{process.pid}/maps")
     while process.poll() is None and "libtorch" not in maps.read_text():
         time.sleep(0.005)
