@@ -22,7 +22,9 @@ class Absent:
 
     count: int
 
-    def __call__(self, memory: Memory, new: Batch, model: Classifier, rng: np.random.Generator) -> np.ndarray:
+    def __call__(
+        self, memory: Memory, new: Batch, model: Classifier, rng: np.random.Generator
+    ) -> np.ndarray:
         """Return distinct slots of the memory, or none if all that it holds is in the batch."""
         absent = np.flatnonzero(~np.isin(memory.y[: len(memory)].numpy(), new.y.cpu().numpy()))
         return rng.choice(absent, size=min(self.count, len(absent)), replace=False)
@@ -36,4 +38,6 @@ class MyMethod(Rehearsal):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Put the parts together: reservoir update, our own retrieval."""
-        return self.replay(model, rng, self.reservoir_update(), Absent(self.memory_batch + self.bonus))
+        return self.replay(
+            model, rng, self.reservoir_update(), Absent(self.memory_batch + self.bonus)
+        )

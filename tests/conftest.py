@@ -1,4 +1,6 @@
-"""Shared by all tests: one torch thread, no deadlines (the machine is shared), a private cache, real images if any."""
+"""Shared by all tests: one torch thread, no deadlines (the machine is shared), a private cache,
+real images if any.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test registers is forgotten after it, so that no test depends on what ran before it."""
+    """Whatever a test registers is forgotten after it, so that no test depends on what ran before
+    it.
+    """
     import dualmix.methods  # noqa: F401
     from dualmix import registry
 
@@ -41,18 +45,24 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the real images: DUALMIX_REAL_DATA, else ../shared/data unpacked once for all workers."""
+    """Return a folder with the real images: DUALMIX_REAL_DATA, else ../shared/data unpacked once
+    for all workers.
+    """
     given = os.environ.get("DUALMIX_REAL_DATA")
     if given:
         missing = [name for name in WANTED if not (Path(given) / name).is_dir()]
         assert not missing, f"DUALMIX_REAL_DATA is set but lacks {missing}"
         return Path(given)
     if not (SHARED / "unpack.py").is_file():
-        pytest.skip("REAL DATA MISSING: set DUALMIX_REAL_DATA to a folder with " + ", ".join(WANTED))
+        pytest.skip(
+            "REAL DATA MISSING: set DUALMIX_REAL_DATA to a folder with " + ", ".join(WANTED)
+        )
     folder = _common(tmp_path_factory) / "real"
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "done").is_file():
-            subprocess.run([sys.executable, SHARED / "unpack.py", folder], check=True, capture_output=True)
+            subprocess.run(
+                [sys.executable, SHARED / "unpack.py", folder], check=True, capture_output=True
+            )
             (folder / "done").touch()
     return folder
 
@@ -61,7 +71,9 @@ def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dualmix_(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Run a command in this process, in an empty folder and 80 columns; what is no sentence fails the test."""
+    """Run a command in this process, in an empty folder and 80 columns; what is no sentence fails
+    the test.
+    """
     from dualmix.cli import main
 
     work = tmp_path / "work"

@@ -1,12 +1,13 @@
 """Mutation run: change a module in every small way and see whether its tests notice.
 
-    python tests/mutants.py mixing tests/test_mixing.py            # every mutant of src/dualmix/mixing.py
-    python tests/mutants.py mixing tests/test_mixing.py 0/4        # the first of four parts
-    python tests/mutants.py mixing tests/test_mixing.py outweighs  # those in one function
+    python tests/mutants.py mixing tests/test_mixing.py            # every mutant of
+    src/dualmix/mixing.py python tests/mutants.py mixing tests/test_mixing.py 0/4        # the first
+    of four parts python tests/mutants.py mixing tests/test_mixing.py outweighs  # those in one
+    function
 
-Each mutant runs in a fork of a process that has everything else loaded. A mutant that survives is a fault of the
-tests unless `EXPLAINED` says why no test can notice it. The package mutmut starts the tests anew for each mutant, which
-takes many times longer (torch has to be loaded): hence this file.
+Each mutant runs in a fork of a process that has everything else loaded. A mutant that survives is a
+fault of the tests unless `EXPLAINED` says why no test can notice it. The package mutmut starts the
+tests anew for each mutant, which takes many times longer (torch has to be loaded): hence this file.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ EXPLAINED = {
     "a -> b in mu = mu.view": "what is blended has one shape",
     "min(new, len(rows)) -> min(len(rows), new)": "the lesser of two, in either order",
 }
-"""Part of what a mutant is (function: before; or before -> after in line), and why no test can notice it."""
+"""Part of what a mutant is (function: before; or before -> after in line), and why no test can
+notice it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +167,16 @@ def variants(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def left_alone(tree: ast.Module) -> set[int]:
-    """Return the nodes that say nothing about what the code does: annotations, docstrings, decorators, imports."""
+    """Return the nodes that say nothing about what the code does: annotations, docstrings,
+    decorators, imports.
+    """
     skipped: list[ast.AST] = []
     for node in ast.walk(tree):
-        skipped += [found for name in ("annotation", "returns") if (found := getattr(node, name, None)) is not None]
+        skipped += [
+            found
+            for name in ("annotation", "returns")
+            if (found := getattr(node, name, None)) is not None
+        ]
         skipped += getattr(node, "decorator_list", [])
         body = getattr(node, "body", None)
         if (
@@ -202,7 +211,11 @@ def mutants(text: str) -> Iterator[Mutant]:
                 for other in variants(node):
 
                     def put(
-                        new: Any, value: Any = value, k: int = k, parent: ast.AST = parent, name: str = name
+                        new: Any,
+                        value: Any = value,
+                        k: int = k,
+                        parent: ast.AST = parent,
+                        name: str = name,
                     ) -> None:
                         if isinstance(value, list):
                             value[k] = new
@@ -215,7 +228,9 @@ def mutants(text: str) -> Iterator[Mutant]:
                     if source not in seen:
                         seen.add(source)
                         line = getattr(node, "lineno", getattr(parent, "lineno", 0))
-                        yield Mutant(line, owner.get(id(node), "-"), _short(node), _short(other), source)
+                        yield Mutant(
+                            line, owner.get(id(node), "-"), _short(node), _short(other), source
+                        )
 
 
 def _short(node: ast.AST) -> str:
@@ -239,13 +254,19 @@ class Instead(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Order:
-    """A plugin of pytest: tests that noticed an earlier mutant go first, and the one that fails is told."""
+    """A plugin of pytest: tests that noticed an earlier mutant go first, and the one that fails is
+    told.
+    """
 
     def __init__(self, first: list[str], tell: int) -> None:
         self.first, self.tell = first, tell
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items.sort(key=lambda item: self.first.index(item.nodeid) if item.nodeid in self.first else len(self.first))
+        items.sort(
+            key=lambda item: (
+                self.first.index(item.nodeid) if item.nodeid in self.first else len(self.first)
+            )
+        )
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
@@ -253,7 +274,9 @@ class Order:
 
 
 def run(tests: list[str], *plugins: Any) -> int:
-    """Run the tests in this process, with our own modules loaded anew, and return pytest's exit code."""
+    """Run the tests in this process, with our own modules loaded anew, and return pytest's exit
+    code.
+    """
     import pytest
 
     ours = (str(ROOT / "src"), str(ROOT / "tests"))
@@ -261,11 +284,15 @@ def run(tests: list[str], *plugins: Any) -> int:
         if name != "__main__" and (getattr(loaded, "__file__", None) or "").startswith(ours):
             del sys.modules[name]
     quick = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
-    return int(pytest.main([*quick, "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests], plugins))
+    return int(
+        pytest.main([*quick, "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests], plugins)
+    )
 
 
 def verdict(module: str, source: str, tests: list[str], first: list[str]) -> str:
-    """Run the tests against a changed module in a fork; the test that notices it is put at the head of `first`."""
+    """Run the tests against a changed module in a fork; the test that notices it is put at the head
+    of `first`.
+    """
     heard, tell = os.pipe()
     child = os.fork()
     if not child:
@@ -295,8 +322,13 @@ def verdict(module: str, source: str, tests: list[str], first: list[str]) -> str
 
 def explanation(mutant: Mutant, line: str) -> str | None:
     """Return why no test can notice a mutant of a line, if that is known."""
-    place, change = f"{mutant.where}: {mutant.before}", f"{mutant.before} -> {mutant.after} in {line.strip()}"
-    return next((why for part, why in EXPLAINED.items() if part in place or change.startswith(part)), None)
+    place, change = (
+        f"{mutant.where}: {mutant.before}",
+        f"{mutant.before} -> {mutant.after} in {line.strip()}",
+    )
+    return next(
+        (why for part, why in EXPLAINED.items() if part in place or change.startswith(part)), None
+    )
 
 
 def main(module: str, tests: list[str], only: str) -> int:
@@ -336,7 +368,10 @@ def main(module: str, tests: list[str], only: str) -> int:
             )
         tally[found] += 1
         if number % 50 == 0:
-            print(f"... {number} of {len(every)} after {time.monotonic() - began:.0f} s: {dict(tally)}", flush=True)
+            print(
+                f"... {number} of {len(every)} after {time.monotonic() - began:.0f} s: {dict(tally)}",
+                flush=True,
+            )
     print(f"{len(every)} mutants: {dict(tally)} in {time.monotonic() - began:.0f} s")
     return tally["SURVIVED"]
 

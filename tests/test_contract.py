@@ -1,4 +1,6 @@
-"""Every method that can be named keeps the contract, and the contract notices the faults it is there for."""
+"""Every method that can be named keeps the contract, and the contract notices the faults it is
+there for.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +13,42 @@ import pytest
 import torch
 
 from dualmix import registry, testing
-from dualmix.config import compose
+from dualmix.config.compose import compose
 from dualmix.errors import InputError
-from dualmix.learners.replay import Replay
-from dualmix.memory import Memory
+from dualmix.learn.learners.replay import Replay
+from dualmix.learn.memory import Memory
+from dualmix.learn.policies.reservoir import Reservoir
+from dualmix.learn.policies.uniform import Uniform
 from dualmix.methods import ER
-from dualmix.policies.reservoir import Reservoir
-from dualmix.policies.uniform import Uniform
 from dualmix.registry import Method
 from dualmix.settings import value
 
 SMALL, SHAPES = (1, 8, 8), ((3, 32, 32), (3, 64, 64), (3, 84, 84))
-SMOKE = ("keeps_the_protocol", "a_batch_of_one_works", "a_new_class_can_come_at_any_moment", "nothing_learned_is_said")
+SMOKE = (
+    "keeps_the_protocol",
+    "a_batch_of_one_works",
+    "a_new_class_can_come_at_any_moment",
+    "nothing_learned_is_said",
+)
 SIZED = [
     pytest.param(demand, marks=() if demand in SMOKE else pytest.mark.long)
     for demand in testing.CHECKS
     if demand != "every_choice_works"
 ]
-"""Demands that are made at the data sets' sizes: `make test` makes the smoke of them there, `make contract` all."""
-VARIANTS = {"er joint": {"forward": "joint"}, "er twice": {"iterations": 2}, "er exact": {"reservoir": "exact"}}
+"""Demands that are made at the data sets' sizes: `make test` makes the smoke of them there, `make
+contract` all.
+"""
+VARIANTS = {
+    "er joint": {"forward": "joint"},
+    "er twice": {"iterations": 2},
+    "er exact": {"reservoir": "exact"},
+}
 METHODS: dict[str, Method] = {name: compose(name).config.method for name in registry.presets()} | {
     name: ER(**values) for name, values in VARIANTS.items()
 }
-DISTINCT = {" = ".join(n for n in METHODS if METHODS[n] == method): method for method in METHODS.values()}
+DISTINCT = {
+    " = ".join(n for n in METHODS if METHODS[n] == method): method for method in METHODS.values()
+}
 
 
 PARTS_OF_DUALMIX = ("+da", "+enmix", "+adpmix")
@@ -41,9 +56,15 @@ DEMANDS = [
     (name, demand)
     for name in DISTINCT
     for demand in testing.CHECKS
-    if not (demand == "every_choice_works" and name.endswith(PARTS_OF_DUALMIX) and not name.startswith("er+"))
+    if not (
+        demand == "every_choice_works"
+        and name.endswith(PARTS_OF_DUALMIX)
+        and not name.startswith("er+")
+    )
 ]
-"""Every method and every demand; but each choice is tried on er with each mix and on the others with all of them."""
+"""Every method and every demand; but each choice is tried on er with each mix and on the others
+with all of them.
+"""
 
 
 @pytest.mark.parametrize(("name", "demand"), DEMANDS)
@@ -64,7 +85,10 @@ def test_size_works(name: str, demand: str, shape: tuple[int, int, int]) -> None
 
 def test_check_makes_every_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    demands = {name: lambda method, shape, name=name: made.append(f"{name} {shape}") for name in ("one", "two")}
+    demands = {
+        name: lambda method, shape, name=name: made.append(f"{name} {shape}")
+        for name in ("one", "two")
+    }
     monkeypatch.setattr(testing, "CHECKS", demands)
     testing.check(ER(memory=500))
     testing.check(ER(memory=500), SMALL)
@@ -72,7 +96,9 @@ def test_check_makes_every_demand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_check_turns_a_crash_into_a_sentence() -> None:
-    with pytest.raises(AssertionError, match=r"Crash fails at 'keeps_the_protocol' with ZeroDivisionError"):
+    with pytest.raises(
+        AssertionError, match=r"Crash fails at 'keeps_the_protocol' with ZeroDivisionError"
+    ):
         testing.check(Crash(), SMALL)
 
 
@@ -95,8 +121,12 @@ class Crash(Faulty):
 
 
 def fault(learner: type[Replay]) -> Method:
-    """Return a method around a faulty learner, known to the registry so that it can be saved and loaded."""
-    made = type("Made", (Faulty,), {"make": lambda self: learner, "kind": "faulty", "__module__": __name__})
+    """Return a method around a faulty learner, known to the registry so that it can be saved and
+    loaded.
+    """
+    made = type(
+        "Made", (Faulty,), {"make": lambda self: learner, "kind": "faulty", "__module__": __name__}
+    )
     registry._METHODS["faulty"] = made
     return made(memory=20)
 
@@ -264,10 +294,12 @@ def test_testing_does_not_need_pytest() -> None:
 
 
 def test_a_poisoned_future_does_not_reach_the_past(tmp_path: Path) -> None:
-    """Two data sets that differ only in later tasks give the same learner and counts after the first task."""
-    from dualmix.events import Scored
-    from dualmix.run import run
-    from dualmix.store import Store
+    """Two data sets that differ only in later tasks give the same learner and counts after the
+    first task.
+    """
+    from dualmix.runs.events import Scored
+    from dualmix.runs.run import run
+    from dualmix.store.folder import Store
 
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(6), 12)
@@ -280,8 +312,17 @@ def test_a_poisoned_future_does_not_reach_the_past(tmp_path: Path) -> None:
     poisoned_y[late] = rng.permutation(poisoned_y[late])
     poisoned_test[test_y >= 2] = 7
     after: list[Any] = []
-    for name, data in {"clean": (x, y, test_x), "poisoned": (poisoned_x, poisoned_y, poisoned_test)}.items():
-        np.savez(tmp_path / f"{name}.npz", x_train=data[0], y_train=data[1], x_test=data[2], y_test=test_y)
+    for name, data in {
+        "clean": (x, y, test_x),
+        "poisoned": (poisoned_x, poisoned_y, poisoned_test),
+    }.items():
+        np.savez(
+            tmp_path / f"{name}.npz",
+            x_train=data[0],
+            y_train=data[1],
+            x_test=data[2],
+            y_test=test_y,
+        )
         composed = compose(
             "er",
             {
@@ -297,7 +338,9 @@ def test_a_poisoned_future_does_not_reach_the_past(tmp_path: Path) -> None:
         store = Store(tmp_path / "runs" / name)
         seen: dict[int, tuple[Any, list[Any]]] = {}
 
-        def watch(event: Any, seen: Any = seen, store: Any = store, composed: Any = composed) -> None:
+        def watch(
+            event: Any, seen: Any = seen, store: Any = store, composed: Any = composed
+        ) -> None:
             if isinstance(event, Scored):
                 (folder,) = store.root.iterdir()
                 state, _ = type(store.find(str(folder))).open(folder).latest()

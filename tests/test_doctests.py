@@ -11,7 +11,9 @@ import pytest
 import dualmix
 
 MODULES = sorted(
-    found.name for found in pkgutil.walk_packages(dualmix.__path__, "dualmix.") if not found.name.endswith("__main__")
+    found.name
+    for found in pkgutil.walk_packages(dualmix.__path__, "dualmix.")
+    if not found.name.endswith("__main__")
 )
 
 

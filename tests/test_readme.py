@@ -16,7 +16,11 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_python_runs(number: int, tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", BLOCKS[number]], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", BLOCKS[number]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip()

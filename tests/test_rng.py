@@ -11,7 +11,21 @@ from hypothesis import strategies as st
 
 from dualmix.rng import Rng, generator
 
-NAMES = ("init", "head", "classes", "samples", "update", "retrieve", "mix", "a", "b", "ab", "ba", "", "é")
+NAMES = (
+    "init",
+    "head",
+    "classes",
+    "samples",
+    "update",
+    "retrieve",
+    "mix",
+    "a",
+    "b",
+    "ab",
+    "ba",
+    "",
+    "é",
+)
 
 
 def drawn(g: np.random.Generator, count: int = 4) -> tuple[int, ...]:
@@ -34,9 +48,13 @@ def test_names_seeds_and_numbers_never_share_a_stream() -> None:
 
 
 def test_draws_are_the_same_on_every_machine() -> None:
-    """PCG64 seeded from a SeedSequence is stable by numpy's promise; a change of the key would change all results."""
+    """PCG64 seeded from a SeedSequence is stable by numpy's promise; a change of the key would
+    change all results.
+    """
     words = [7, *b"update", 0]
-    assert drawn(generator(7, "update")) == drawn(np.random.Generator(np.random.PCG64(np.random.SeedSequence(words))))
+    assert drawn(generator(7, "update")) == drawn(
+        np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+    )
 
 
 @given(st.lists(st.sampled_from(["update", "retrieve", "mix"]), max_size=30))
@@ -54,13 +72,18 @@ def test_state_goes_through_json(before: int, seed: int) -> None:
     rng["update"].random(before)
     rng["retrieve"].integers(0, 10, before, dtype=np.int32)
     state = json.loads(json.dumps(rng.state_dict()))
-    expected = [rng[name].integers(0, 100, 9, dtype=np.int32).tolist() for name in ("update", "retrieve", "new")]
+    expected = [
+        rng[name].integers(0, 100, 9, dtype=np.int32).tolist()
+        for name in ("update", "retrieve", "new")
+    ]
     other = Rng(99)
     other["stale"].random()
     other.load_state_dict(state)
     assert other.seed == seed
     assert set(other.state_dict()["generators"]) == {"update", "retrieve"}
-    assert [other[n].integers(0, 100, 9, dtype=np.int32).tolist() for n in ("update", "retrieve", "new")] == expected
+    assert [
+        other[n].integers(0, 100, 9, dtype=np.int32).tolist() for n in ("update", "retrieve", "new")
+    ] == expected
 
 
 def test_a_state_is_a_copy() -> None:

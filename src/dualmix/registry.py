@@ -1,7 +1,10 @@
-"""Where methods and presets are found by name: the package's own, a plugin file's, an installed package's."""
+"""Where methods and presets are found by name: the package's own, a plugin file's, an installed
+package's.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from abc import abstractmethod
@@ -17,9 +20,9 @@ from dualmix.errors import ConfigError
 from dualmix.settings import Settings, Source
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
-    from dualmix.types import Learner
 
 
 class Method(Settings):
@@ -107,13 +110,19 @@ def register(
             method.__module__,
             method.__qualname__,
         ):
-            raise ConfigError(f"Method {name!r} is already defined in {known.__module__}: choose another name.")
+            raise ConfigError(
+                f"Method {name!r} is already defined in {known.__module__}: choose another name."
+            )
         if name in _PRESETS and _PRESETS[name].kind != name:
-            raise ConfigError(f"{name!r} is already a preset of {_PRESETS[name].kind!r}: choose another name.")
+            raise ConfigError(
+                f"{name!r} is already a preset of {_PRESETS[name].kind!r}: choose another name."
+            )
         method.kind = name
         _METHODS[name] = method
         doc = (method.__doc__ or "").strip().split("\n")[0]
-        add_preset(Preset(name, name, doc, paper, values or {}, dict.fromkeys(values or {}, source)))
+        add_preset(
+            Preset(name, name, doc, paper, values or {}, dict.fromkeys(values or {}, source))
+        )
         return method
 
     return enter
@@ -138,10 +147,15 @@ def presets() -> dict[str, Preset]:
             if extra.group in _METHODS[host.kind].model_fields:
                 name = f"{host.name}+{extra.name}"
                 doc = f"{host.name} with {extra.doc}."
-                values = {f"method.{extra.group}.{setting}": given for setting, given in extra.values.items()}
+                values = {
+                    f"method.{extra.group}.{setting}": given
+                    for setting, given in extra.values.items()
+                }
                 sources = {**host.sources, **dict.fromkeys(values, extra.source)}
                 paper = extra.paper.get(host.name, "-")
-                found[name] = Preset(name, host.kind, doc, paper, {**host.values, **values}, sources)
+                found[name] = Preset(
+                    name, host.kind, doc, paper, {**host.values, **values}, sources
+                )
     return found
 
 
@@ -149,7 +163,12 @@ def additions() -> dict[str, tuple[Addition, list[str]]]:
     """Return all additions by name, each with the presets that it fits."""
     _load_installed()
     return {
-        extra.name: (extra, sorted(p.name for p in _PRESETS.values() if extra.group in _METHODS[p.kind].model_fields))
+        extra.name: (
+            extra,
+            sorted(
+                p.name for p in _PRESETS.values() if extra.group in _METHODS[p.kind].model_fields
+            ),
+        )
         for extra in _ADDITIONS.values()
     }
 
@@ -158,10 +177,14 @@ def get_addition(name: str, method: type[Method]) -> tuple[str, dict[str, Any]]:
     """Return the group of a method's settings that an addition sets, and the values it sets there."""
     extra = _ADDITIONS.get(name)
     if extra is None:
-        raise ConfigError(f"Nothing called {name!r} can be added to {method.kind!r}{nearest(name, _ADDITIONS)}")
+        raise ConfigError(
+            f"Nothing called {name!r} can be added to {method.kind!r}{nearest(name, _ADDITIONS)}"
+        )
     if extra.group not in method.model_fields:
         hosts = ", ".join(additions()[name][1])
-        raise ConfigError(f"{name!r} cannot be added to {method.kind!r}, only to rehearsal methods: {hosts}.")
+        raise ConfigError(
+            f"{name!r} cannot be added to {method.kind!r}, only to rehearsal methods: {hosts}."
+        )
     return extra.group, dict(extra.values)
 
 
@@ -172,7 +195,9 @@ def get_preset(name: str) -> Preset:
         host, extras = split_name(name)
         for extra in extras if host in _METHODS else ():
             get_addition(extra, _METHODS[host])
-        raise ConfigError(f"There is no method {name!r}{nearest(name, presets())} (`dualmix methods` lists all).")
+        raise ConfigError(
+            f"There is no method {name!r}{nearest(name, presets())} (`dualmix methods` lists all)."
+        )
     return found
 
 
@@ -180,12 +205,15 @@ def get_method(kind: str) -> type[Method]:
     """Return a method's settings class, or name the nearest one."""
     _load_installed()
     if kind not in _METHODS:
-        raise ConfigError(f"There is no method {kind!r}{nearest(kind, _METHODS)} (a plugin's methods need --plugin).")
+        raise ConfigError(
+            f"There is no method {kind!r}{nearest(kind, _METHODS)} (a plugin's methods need --plugin)."
+        )
     return _METHODS[kind]
 
 
 def split_name(name: str) -> tuple[str, list[str]]:
-    """Return the method and the additions that a name joins by plus; a method's own name may hold a plus.
+    """Return the method and the additions that a name joins by plus; a method's own name may hold a
+    plus.
 
     Examples
     --------
@@ -199,7 +227,9 @@ def split_name(name: str) -> tuple[str, list[str]]:
 
 
 def load_plugin(path: Path) -> None:
-    """Run a user's own file so that what it registers is known. It is code: load only files that you trust."""
+    """Run a user's own file so that what it registers is known. It is code: load only files that
+    you trust.
+    """
     if not path.is_file():
         raise ConfigError(f"There is no plugin file {path}.")
     _load_installed()
@@ -214,7 +244,9 @@ def load_plugin(path: Path) -> None:
     except ConfigError:
         raise
     except Exception as fault:
-        raise ConfigError(f"The plugin {path} cannot be loaded: {type(fault).__name__}: {fault}.") from fault
+        raise ConfigError(
+            f"The plugin {path} cannot be loaded: {type(fault).__name__}: {fault}."
+        ) from fault
 
 
 def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:
@@ -224,7 +256,7 @@ def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:
 
 
 def _load_installed() -> None:
-    import dualmix.methods  # noqa: F401
+    importlib.import_module("dualmix.methods")
 
     for point in entry_points(group="dualmix.methods"):
         if point.name not in _METHODS:

@@ -11,7 +11,8 @@ import numpy as np
 class Rng:
     """Independent numpy generators by name, all derived from one seed.
 
-    Drawing from one name never disturbs another, so adding a part to a learner does not change what the others draw.
+    Drawing from one name never disturbs another, so adding a part to a learner does not change what
+    the others draw.
 
     Examples
     --------
@@ -32,10 +33,14 @@ class Rng:
         return self._generators[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed and the state of every generator used so far, as plain numbers and strings."""
+        """Return the seed and the state of every generator used so far, as plain numbers and
+        strings.
+        """
         return {
             "seed": self.seed,
-            "generators": {name: g.bit_generator.state for name, g in sorted(self._generators.items())},
+            "generators": {
+                name: g.bit_generator.state for name, g in sorted(self._generators.items())
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -47,5 +52,9 @@ class Rng:
 
 
 def generator(seed: int, name: str, *more: int) -> np.random.Generator:
-    """Return a fresh generator for a purpose, keyed by the seed, the purpose's name and any further numbers."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *name.encode(), 0, *more])))
+    """Return a fresh generator for a purpose, keyed by the seed, the purpose's name and any further
+    numbers.
+    """
+    return np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence([seed, *name.encode(), 0, *more]))
+    )

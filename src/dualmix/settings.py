@@ -1,4 +1,6 @@
-"""Frozen settings: the base of every configuration, and what each value carries for `explain` and for `tune`."""
+"""Frozen settings: the base of every configuration, and what each value carries for `explain` and
+for `tune`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,13 @@ Source = Literal["paper", "reference", "inferred", "calibrated", "ours"]
 
 
 class Settings(BaseModel):
-    """A frozen group of values; unknown names are faults, and every value is checked even when it is a default."""
+    """A frozen group of values; unknown names are faults, and every value is checked even when it
+    is a default.
+    """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,8 @@ class Range:
     log
         Equal factors are equally likely, rather than equal differences.
     needs
-        Settings of the same group, one of which must be above 0 for the value to matter; none: it always does.
+        Settings of the same group, one of which must be above 0 for the value to matter; none: it
+        always does.
     asked
         It is tuned only when it is named: it changes what a step costs.
     """
@@ -40,9 +47,16 @@ class Range:
 
 
 def value(
-    default: Any, doc: str, *, paper: str = "-", source: Source = "ours", tune: Range | None = None, **limits: Any
+    default: Any,
+    doc: str,
+    *,
+    paper: str = "-",
+    source: Source = "ours",
+    tune: Range | None = None,
+    **limits: Any,
 ) -> Any:
-    """Declare one setting: its default, what it does, what the paper says of it and whose choice the default is.
+    """Declare one setting: its default, what it does, what the paper says of it and whose choice
+    the default is.
 
     Parameters
     ----------
@@ -53,12 +67,14 @@ def value(
     paper
         What the paper states, or ``"-"`` where it is silent.
     source
-        ``paper`` (stated), ``reference`` (read in the code behind the paper's baselines), ``inferred`` (from two or
-        more facts), ``calibrated`` (by the paper's Table 3) or ``ours``.
+        ``paper`` (stated), ``reference`` (read in the code behind the paper's baselines),
+        ``inferred`` (from two or more facts), ``calibrated`` (by the paper's Table 3) or ``ours``.
     tune
         What `dualmix tune` tries; none: it is left alone.
     limits
         Bounds that pydantic checks (``ge``, ``gt``, ``le``, ...).
     """
-    extra: dict[str, Any] = {"paper": paper, "source": source} | ({"tune": asdict(tune)} if tune else {})
+    extra: dict[str, Any] = {"paper": paper, "source": source} | (
+        {"tune": asdict(tune)} if tune else {}
+    )
     return Field(default, description=doc, json_schema_extra=extra, **limits)

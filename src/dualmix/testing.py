@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from dualmix import snapshot
-from dualmix.config import Model
+from dualmix.config.compose import Model
 from dualmix.errors import InputError
-from dualmix.recipe import build, load, save
+from dualmix.learn.types import Learner
 from dualmix.registry import Method
 from dualmix.rng import generator
-from dualmix.types import Learner
+from dualmix.runs.build import build, load, save
+from dualmix.store import snapshot
 
 Shape = tuple[int, int, int]
 Check = Callable[[Method, Shape], None]
@@ -34,7 +34,9 @@ Step = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Leaves = dict[str, tuple[str, tuple[int, ...], bytes] | str]
 
 CHECKS: dict[str, Check] = {}
-"""Every demand by name: a function of a method's settings and an image shape that raises AssertionError."""
+"""Every demand by name: a function of a method's settings and an image shape that raises
+AssertionError.
+"""
 
 CAPACITY = 20
 STEPS = 8
@@ -42,7 +44,8 @@ ROWS = 4
 
 
 def check(method: Method, shape: Shape = (3, 32, 32)) -> None:
-    """Hold a method against every demand of the contract, with a small network and at most 20 images of memory.
+    """Hold a method against every demand of the contract, with a small network and at most 20
+    images of memory.
 
     Parameters
     ----------
@@ -74,21 +77,30 @@ def _demanded(function: C) -> C:
 
 @_demanded
 def keeps_the_protocol(method: Method, shape: Shape) -> None:
-    """A learner has the protocol's parts; `observe` returns one finite number and counts hits within the batch."""
+    """A learner has the protocol's parts; `observe` returns one finite number and counts hits
+    within the batch.
+    """
     learner = _learner(method, shape)
     _demand(isinstance(learner, Learner), "The learner must have every part of dualmix.Learner.")
     for x, y in _stream(shape, steps=3):
         loss = learner.observe(x, y)
         _demand(
-            isinstance(loss, Tensor) and loss.numel() == 1 and not loss.requires_grad and bool(torch.isfinite(loss)),
+            isinstance(loss, Tensor)
+            and loss.numel() == 1
+            and not loss.requires_grad
+            and bool(torch.isfinite(loss)),
             f"observe must return one finite number in a tensor without gradient, not {loss!r}.",
         )
-        _demand(0 <= int(learner.hits) <= len(x), f"hits must lie in 0..{len(x)}, not {learner.hits}.")
+        _demand(
+            0 <= int(learner.hits) <= len(x), f"hits must lie in 0..{len(x)}, not {learner.hits}."
+        )
 
 
 @_demanded
 def predict_is_pure(method: Method, shape: Shape) -> None:
-    """`predict` changes nothing: neither the state, nor its own next answer, nor what is learned afterwards."""
+    """`predict` changes nothing: neither the state, nor its own next answer, nor what is learned
+    afterwards.
+    """
     asked, silent = _learner(method, shape), _learner(method, shape)
     for x, y in _stream(shape):
         asked.observe(x, y)
@@ -96,37 +108,54 @@ def predict_is_pure(method: Method, shape: Shape) -> None:
         before = _leaves(asked)
         first, second = asked.predict(x), asked.predict(x)
         _same(before, _leaves(asked), "predict must not change the state")
-        _demand(first.tolist() == second.tolist(), "predict must give the same answer when asked twice.")
+        _demand(
+            first.tolist() == second.tolist(), "predict must give the same answer when asked twice."
+        )
     _same(_leaves(asked), _leaves(silent), "predict must not change what is learned afterwards")
 
 
 @_demanded
 def a_seed_decides_everything(method: Method, shape: Shape) -> None:
     """Two learners from one seed end with the same bytes; another seed ends with other tensors."""
-    ends = [_leaves(_taught(_learner(method, shape, seed=seed), _stream(shape))) for seed in (3, 3, 4)]
+    ends = [
+        _leaves(_taught(_learner(method, shape, seed=seed), _stream(shape))) for seed in (3, 3, 4)
+    ]
     _same(ends[0], ends[1], "the same seed and stream must give the same state")
     other = [_tensors(end) for end in (ends[0], ends[2])]
-    _demand(other[0] != other[1], "Another seed must give other tensors: where does the learner's chance come from?")
+    _demand(
+        other[0] != other[1],
+        "Another seed must give other tensors: where does the learner's chance come from?",
+    )
 
 
 @_demanded
 def resume_is_exact(method: Method, shape: Shape) -> None:
-    """Saving to a file and loading it, while the memory fills and after it is full, leaves no trace in the bytes."""
+    """Saving to a file and loading it, while the memory fills and after it is full, leaves no trace
+    in the bytes.
+    """
     whole, parts = _learner(method, shape), _learner(method, shape)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "learner.safetensors"
         for step, (x, y) in enumerate(_stream(shape, steps=12)):
             losses = [float(learner.observe(x, y)) for learner in (whole, parts)]
-            _demand(losses[0] == losses[1], f"After a resume the loss of step {step} was {losses[1]}, not {losses[0]}.")
+            _demand(
+                losses[0] == losses[1],
+                f"After a resume the loss of step {step} was {losses[1]}, not {losses[0]}.",
+            )
             if step % 3 == 1:
                 save(parts, path)
                 parts = load(path)
-            _same(_leaves(whole), _leaves(parts), f"going on from a saved file must be exact (step {step})")
+            _same(
+                _leaves(whole),
+                _leaves(parts),
+                f"going on from a saved file must be exact (step {step})",
+            )
     for learner in (whole, parts):
         learner.consolidate()
     _same(_leaves(whole), _leaves(parts), "consolidate must be exact after a resume")
     _demand(
-        whole.predict(x).tolist() == parts.predict(x).tolist(), "A resumed learner must predict what the other does."
+        whole.predict(x).tolist() == parts.predict(x).tolist(),
+        "A resumed learner must predict what the other does.",
     )
 
 
@@ -144,7 +173,9 @@ def an_old_state_can_be_taken_up_again(method: Method, shape: Shape) -> None:
 
 @_demanded
 def label_ids_are_arbitrary(method: Method, shape: Shape) -> None:
-    """Negative, huge and text labels give the same weights as 0, 1, 2, ... and come back from `predict` as given."""
+    """Negative, huge and text labels give the same weights as 0, 1, 2, ... and come back from
+    `predict` as given.
+    """
     batches = _stream(shape)
     kinds: list[list[Any]] = [
         list(range(STEPS)),
@@ -159,17 +190,28 @@ def label_ids_are_arbitrary(method: Method, shape: Shape) -> None:
         learner.consolidate()
         ends.append(_tensors(_leaves(learner)))
         said = learner.predict(batches[-1][0]).tolist()
-        _demand(all(label in names for label in said), f"predict must return labels as they were given, not {said}.")
+        _demand(
+            all(label in names for label in said),
+            f"predict must return labels as they were given, not {said}.",
+        )
         answers.append([names.index(label) for label in said])
-    _demand(ends[0] == ends[1] == ends[2], "What is learned must not depend on how classes are called.")
-    _demand(answers[0] == answers[1] == answers[2], "What is predicted must not depend on how classes are called.")
+    _demand(
+        ends[0] == ends[1] == ends[2], "What is learned must not depend on how classes are called."
+    )
+    _demand(
+        answers[0] == answers[1] == answers[2],
+        "What is predicted must not depend on how classes are called.",
+    )
 
 
 @_demanded
 def a_batch_of_one_works(method: Method, shape: Shape) -> None:
     """Single images are learned and predicted."""
     learner = _taught(_learner(method, shape), _stream(shape, rows=1))
-    _demand(learner.predict(_images(shape, 1, 9)).shape == (1,), "predict must give one label for one image.")
+    _demand(
+        learner.predict(_images(shape, 1, 9)).shape == (1,),
+        "predict must give one label for one image.",
+    )
 
 
 @_demanded
@@ -179,7 +221,10 @@ def one_class_works(method: Method, shape: Shape) -> None:
     for x, _ in _stream(shape, steps=4):
         learner.observe(x, [5] * len(x))
     learner.consolidate()
-    _demand(learner.predict(_images(shape, 3, 9)).tolist() == [5, 5, 5], "With one class learned, it is every answer.")
+    _demand(
+        learner.predict(_images(shape, 3, 9)).tolist() == [5, 5, 5],
+        "With one class learned, it is every answer.",
+    )
 
 
 @_demanded
@@ -191,18 +236,26 @@ def answers_are_classes_seen(method: Method, shape: Shape) -> None:
         for x, y in _stream(shape):
             learner.observe(x, y)
             seen.update(y.tolist())
-            _demand(set(learner.predict(x).tolist()) <= seen, "predict must name only classes that were observed.")
+            _demand(
+                set(learner.predict(x).tolist()) <= seen,
+                "predict must name only classes that were observed.",
+            )
 
 
 @_demanded
 def a_small_memory_works(method: Method, shape: Shape) -> None:
-    """A memory of 0, 1 or 3 images, fewer than are rehearsed, works or is refused (methods with a `memory` setting)."""
+    """A memory of 0, 1 or 3 images, fewer than are rehearsed, works or is refused (methods with a
+    `memory` setting).
+    """
     if "memory" in type(method).model_fields:
         for memory in (0, 1, 3):
             try:
                 small = type(method)(**{**method.model_dump(), "memory": memory})
             except ValidationError:
-                _demand(memory == 0, f"A memory of {memory} images must be allowed: only 0 may be refused.")
+                _demand(
+                    memory == 0,
+                    f"A memory of {memory} images must be allowed: only 0 may be refused.",
+                )
                 continue
             learner = _learner(small, shape)
             _taught(learner, _stream(shape, steps=4)).predict(_images(shape, 2, 9))
@@ -224,7 +277,10 @@ def memory_stays_in_bounds(method: Method, shape: Shape) -> None:
             f"The memory holds {len(memory)} images, more than its capacity {memory.capacity}.",
         )
         columns = memory.y[: len(memory)].tolist()
-        _demand(all(0 <= c < len(seen) for c in columns), f"The memory holds columns {columns} of {len(seen)} classes.")
+        _demand(
+            all(0 <= c < len(seen) for c in columns),
+            f"The memory holds columns {columns} of {len(seen)} classes.",
+        )
 
 
 @_demanded
@@ -238,16 +294,24 @@ def a_new_class_can_come_at_any_moment(method: Method, shape: Shape) -> None:
                 save(learner, Path(folder) / "learner.safetensors")
                 learner = load(Path(folder) / "learner.safetensors")
     answers = learner.predict(_images(shape, 8, 9)).tolist()
-    _demand(set(answers) <= set(range(12)), f"predict must name classes that were observed, not {answers}.")
+    _demand(
+        set(answers) <= set(range(12)),
+        f"predict must name classes that were observed, not {answers}.",
+    )
 
 
 @_demanded
 def too_many_classes_are_refused(method: Method, shape: Shape) -> None:
-    """A fixed head takes exactly its number of classes; one more is an InputError that changes nothing."""
+    """A fixed head takes exactly its number of classes; one more is an InputError that changes
+    nothing.
+    """
     learner = _learner(method, shape, classes=3)
     learner.observe(_images(shape, 3, 0), [7, 8, 9])
     before = _leaves(learner)
-    _refuses(lambda: learner.observe(_images(shape, 2, 1), [7, 10]), "a class more than a fixed head has columns")
+    _refuses(
+        lambda: learner.observe(_images(shape, 2, 1), [7, 10]),
+        "a class more than a fixed head has columns",
+    )
     _same(before, _leaves(learner), "a refused class must leave the learner unchanged")
 
 
@@ -269,7 +333,9 @@ def nothing_learned_is_said(method: Method, shape: Shape) -> None:
     """`predict` before anything was learned is an InputError."""
     for classes in (None, 3):
         learner = _learner(method, shape, classes=classes)
-        _refuses(lambda learner=learner: learner.predict(_images(shape, 2, 0)), "predict before observe")  # type: ignore[misc]
+        _refuses(
+            lambda learner=learner: learner.predict(_images(shape, 2, 0)), "predict before observe"
+        )  # type: ignore[misc]
 
 
 @_demanded
@@ -284,7 +350,11 @@ def the_state_is_plain(method: Method, shape: Shape) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "state.safetensors"
         snapshot.write(file, learner.state_dict())
-        _same(_leaves(learner), _flat(snapshot.read(file)), "the state must come back from a file as it was")
+        _same(
+            _leaves(learner),
+            _flat(snapshot.read(file)),
+            "the state must come back from a file as it was",
+        )
 
 
 @_demanded
@@ -298,12 +368,17 @@ def global_chance_is_untouched(method: Method, shape: Shape) -> None:
     learner.consolidate()
     learner.predict(x)
     moved = [name for name, state in _global_chance().items() if state != before[name]]
-    _demand(not moved, f"All chance must come from the Rng given to build, but {' and '.join(moved)} moved.")
+    _demand(
+        not moved,
+        f"All chance must come from the Rng given to build, but {' and '.join(moved)} moved.",
+    )
 
 
 @_demanded
 def the_future_is_unseen(method: Method, shape: Shape) -> None:
-    """What is learned from a stream depends on nothing behind the batch, and no batch is kept by reference."""
+    """What is learned from a stream depends on nothing behind the batch, and no batch is kept by
+    reference.
+    """
     past = _stream(shape, steps=5)
     rows = len(past) * ROWS
     ends = []
@@ -321,12 +396,16 @@ def the_future_is_unseen(method: Method, shape: Shape) -> None:
             )
             x[now], y[now] = future, 100 + future
         ends.append(_leaves(learner))
-    _same(ends[0], ends[1], "what comes later, or becomes of an array after observe, must not matter")
+    _same(
+        ends[0], ends[1], "what comes later, or becomes of an array after observe, must not matter"
+    )
 
 
 @_demanded
 def images_may_be_floats_or_tensors(method: Method, shape: Shape) -> None:
-    """uint8, floats in [0, 1], arrays, tensors, read-only and strided views of the same images teach the same."""
+    """uint8, floats in [0, 1], arrays, tensors, read-only and strided views of the same images
+    teach the same.
+    """
     batches = _stream(shape, steps=4)
 
     def frozen(x: NDArray[Any]) -> NDArray[Any]:
@@ -340,7 +419,9 @@ def images_may_be_floats_or_tensors(method: Method, shape: Shape) -> None:
         "float32 arrays": lambda x: (x / 255).astype(np.float32),
         "float64 tensors": lambda x: torch.from_numpy(x / 255),
         "read-only arrays": frozen,
-        "channels-last views": lambda x: np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+        "channels-last views": lambda x: np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(
+            0, 3, 1, 2
+        ),
         "mirrored views": lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1],
     }
     ends = {}
@@ -355,7 +436,9 @@ def images_may_be_floats_or_tensors(method: Method, shape: Shape) -> None:
 
 @_demanded
 def every_choice_works(method: Method, shape: Shape) -> None:
-    """Each value of every setting with named choices, and two `iterations`, learns, repeats and resumes exactly."""
+    """Each value of every setting with named choices, and two `iterations`, learns, repeats and
+    resumes exactly.
+    """
     fields = type(method).model_fields
     variants: list[dict[str, Any]] = [
         {name: choice}
@@ -373,7 +456,11 @@ def every_choice_works(method: Method, shape: Shape) -> None:
         with tempfile.TemporaryDirectory() as folder:
             save(part, Path(folder) / "learner.safetensors")
             part = load(Path(folder) / "learner.safetensors")
-        _same(whole, _leaves(_taught(part, _stream(shape)[STEPS // 2 :])), f"with {variant} a resume must be exact")
+        _same(
+            whole,
+            _leaves(_taught(part, _stream(shape)[STEPS // 2 :])),
+            f"with {variant} a resume must be exact",
+        )
 
 
 def _learner(method: Method, shape: Shape, *, seed: int = 0, classes: int | None = None) -> Learner:
@@ -395,7 +482,10 @@ def _stream(shape: Shape, steps: int = STEPS, rows: int = ROWS) -> list[Step]:
     """Return batches in which each step brings one new class beside old ones."""
     rng = generator(0, "contract labels")
     return [
-        (_images(shape, rows, step), np.append(rng.integers(0, step + 1, rows - 1), min(step, STEPS - 1)) % STEPS)
+        (
+            _images(shape, rows, step),
+            np.append(rng.integers(0, step + 1, rows - 1), min(step, STEPS - 1)) % STEPS,
+        )
         for step in range(steps)
     ]
 
@@ -407,13 +497,21 @@ def _images(shape: Shape, rows: int, number: int) -> NDArray[np.uint8]:
 def _bad_images(shape: Shape) -> Iterator[tuple[str, Any]]:
     channels, height, width = shape
     good = _images(shape, 2, 5)
-    for name, pixel in {"NaN": np.nan, "infinite": np.inf, "negative": -0.1, "above 1": 1.5}.items():
+    for name, pixel in {
+        "NaN": np.nan,
+        "infinite": np.inf,
+        "negative": -0.1,
+        "above 1": 1.5,
+    }.items():
         x = good / np.float32(255)
         x[1, 0, 0, 0] = pixel
         yield f"{name} float pixels", x
         yield f"{name} float pixels in a tensor", torch.from_numpy(x)
     yield "an empty batch", good[:0]
-    yield "another number of channels", np.repeat(good[:, :1], 4 - channels if channels < 4 else 1, axis=1)
+    yield (
+        "another number of channels",
+        np.repeat(good[:, :1], 4 - channels if channels < 4 else 1, axis=1),
+    )
     yield "another height", good[:, :, : height - 1]
     yield "another width", np.concatenate([good, good], axis=3)
     yield "whole numbers that are not uint8", good.astype(np.int32)
@@ -441,10 +539,15 @@ def _refuses(action: Callable[[], Any], what: str) -> None:
     try:
         action()
     except InputError as fault:
-        _demand(str(fault).endswith("."), f"The fault for {what} must be a sentence, not {str(fault)!r}.")
+        _demand(
+            str(fault).endswith("."),
+            f"The fault for {what} must be a sentence, not {str(fault)!r}.",
+        )
         return
     except Exception as fault:
-        raise AssertionError(f"{what} must raise InputError, not {type(fault).__name__}: {fault}") from fault
+        raise AssertionError(
+            f"{what} must raise InputError, not {type(fault).__name__}: {fault}"
+        ) from fault
     raise AssertionError(f"{what} must raise InputError, but went through.")
 
 
@@ -455,7 +558,10 @@ def _demand(met: bool, sentence: str) -> None:
 
 def _same(one: Leaves, other: Leaves, sentence: str) -> None:
     changed = sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
-    _demand(not changed, f"{sentence}, but {len(changed)} parts differ, the first {', '.join(changed[:3])}.")
+    _demand(
+        not changed,
+        f"{sentence}, but {len(changed)} parts differ, the first {', '.join(changed[:3])}.",
+    )
 
 
 def _leaves(learner: Learner) -> Leaves:
@@ -465,7 +571,11 @@ def _leaves(learner: Learner) -> Leaves:
 def _flat(state: dict[str, Any]) -> Leaves:
     """Return a copy of every value by its path, tensors as bytes."""
     return {
-        path: (str(leaf.dtype), tuple(leaf.shape), leaf.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+        path: (
+            str(leaf.dtype),
+            tuple(leaf.shape),
+            leaf.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes(),
+        )
         if isinstance(leaf, Tensor)
         else repr(leaf)
         for path, leaf in _walk(state)

@@ -13,7 +13,9 @@ from PIL import Image
 
 
 def random_images(count, height=32, width=32, channels=3, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, (count, height, width, channels), dtype=np.uint8)
+    return np.random.default_rng(seed).integers(
+        0, 256, (count, height, width, channels), dtype=np.uint8
+    )
 
 
 def legacy_pickle(fields):
@@ -38,8 +40,21 @@ def legacy_pickle(fields):
         head += b"K\x00\x85" + put() + text("b") + b"\x87" + put() + b"R" + put()
         shape = b"".join(b"J" + struct.pack("<i", n) for n in value.shape)
         dtype = b"cnumpy\ndtype\n" + put() + text("u1") + b"K\x00K\x01\x87" + put() + b"R" + put()
-        dtype += b"(K\x03" + text("|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t" + put() + b"b"
-        return head + b"(K\x01(" + shape + b"t" + put() + dtype + b"\x89T" + struct.pack("<I", len(raw)) + raw + b"tb"
+        dtype += (
+            b"(K\x03" + text("|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00t" + put() + b"b"
+        )
+        return (
+            head
+            + b"(K\x01("
+            + shape
+            + b"t"
+            + put()
+            + dtype
+            + b"\x89T"
+            + struct.pack("<I", len(raw))
+            + raw
+            + b"tb"
+        )
 
     inside = b"".join(text(key) + write(value) for key, value in fields.items())
     return b"\x80\x02}" + put() + b"(" + inside + b"u."
@@ -99,10 +114,14 @@ def modern_pickle(protocol):
 
 def picture(path: Path, seed=0, size=(8, 8), mode="RGB", **options):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(random_images(1, size[1], size[0], seed=seed)[0]).convert(mode).save(path, **options)
+    Image.fromarray(random_images(1, size[1], size[0], seed=seed)[0]).convert(mode).save(
+        path, **options
+    )
     return path
 
 
 def quickest(call: Callable[[], object]) -> float:
-    """Return the seconds of the quickest of five calls, since other work may hold up any one of them."""
+    """Return the seconds of the quickest of five calls, since other work may hold up any one of
+    them.
+    """
     return min(timeit.repeat(call, number=1, repeat=5))

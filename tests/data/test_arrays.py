@@ -91,7 +91,10 @@ def test_labels_of_any_plain_kind(tmp_path, y, classes):
         ({"y_test": np.array([0, 1, 7])}, "y_test has classes that y_train lacks, such as 7"),
         ({"x_test": X[:3, :5]}, "but test images"),
         ({"x_test": X[:0], "y_test": Y[:0]}, "no test image"),
-        ({"x_train": np.array([object()] * 12), "y_train": Y}, "Python objects, which are never loaded"),
+        (
+            {"x_train": np.array([object()] * 12), "y_train": Y},
+            "Python objects, which are never loaded",
+        ),
     ],
 )
 def test_faults_are_sentences(tmp_path, changes, says):
@@ -102,7 +105,9 @@ def test_faults_are_sentences(tmp_path, changes, says):
 def test_files_that_are_none(tmp_path):
     with pytest.raises(DataError, match=r"There is no file .*--data\.path"):
         load(data(tmp_path, tmp_path / "no.npz"))
-    with pytest.raises(DataError, match="must hold x_train, y_train, x_test, y_test, or x and y, but holds a, b"):
+    with pytest.raises(
+        DataError, match="must hold x_train, y_train, x_test, y_test, or x and y, but holds a, b"
+    ):
         load(data(tmp_path, saved(tmp_path, a=X, b=Y)))
     path = saved(tmp_path, **divided())
     raw = path.read_bytes()
@@ -115,7 +120,9 @@ def test_files_that_are_none(tmp_path):
         load(data(tmp_path, path))
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     y=st.lists(st.integers(0, 4), min_size=2, max_size=40),
     held_out=st.floats(0.01, 0.99),

@@ -52,7 +52,11 @@ def test_second_load_maps_what_the_first_decoded(data, decodes):
     assert len(decodes) == 1 and first.fingerprint == second.fingerprint
     for part in ("train_x", "train_y", "test_x", "test_y"):
         array = getattr(second, part)
-        assert not array.flags.writeable and isinstance(array.base, np.memmap) and type(array) is np.ndarray
+        assert (
+            not array.flags.writeable
+            and isinstance(array.base, np.memmap)
+            and type(array) is np.ndarray
+        )
         np.testing.assert_array_equal(array, getattr(first, part))
 
 
@@ -74,7 +78,9 @@ def test_another_choice_has_another_copy_and_a_new_source_replaces_its_own(data,
         lambda f: (f / "meta.json").write_text("{"),
         lambda f: (f / "meta.json").write_text("[]"),
         lambda f: (f / "meta.json").unlink(),
-        lambda f: (f / "meta.json").write_text(json.dumps(json.loads((f / "meta.json").read_text()) | {"format": 0})),
+        lambda f: (f / "meta.json").write_text(
+            json.dumps(json.loads((f / "meta.json").read_text()) | {"format": 0})
+        ),
         lambda f: (f / "train_y.npy").write_bytes(bytes(len((f / "train_y.npy").read_bytes()))),
         lambda f: (f / "split.npz").write_bytes(b"x"),
     ],
@@ -100,7 +106,9 @@ log = Path({str(data.root / "log")!r})
 {body}
 print(load(data).fingerprint)
 """
-    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    return subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
 
 
 def test_two_processes_at_once_decode_once(data):
@@ -143,18 +151,24 @@ def test_a_failing_decode_leaves_nothing(data, monkeypatch):
     monkeypatch.setattr(cache, "_write", full)
     with pytest.raises(DataError, match=r"there is no room left\): make room"):
         load(data)
-    assert [p.name for p in (data.root / ".decoded").iterdir() if not p.name.endswith(".lock")] == []
+    assert [
+        p.name for p in (data.root / ".decoded").iterdir() if not p.name.endswith(".lock")
+    ] == []
 
 
 def test_a_root_that_cannot_be_written_uses_the_platform_folder(data, monkeypatch, own_cache):
     real = cache._writable
-    monkeypatch.setattr(cache, "_writable", lambda place: data.root not in place.parents and real(place))
+    monkeypatch.setattr(
+        cache, "_writable", lambda place: data.root not in place.parents and real(place)
+    )
     first = load(data)
     assert not (data.root / ".decoded").exists() and list(own_cache.rglob("arrays-*/meta.json"))
     assert load(data).fingerprint == first.fingerprint
     monkeypatch.setattr(cache, "_writable", lambda place: False)
     shutil.rmtree(own_cache / "dualmix")
-    with pytest.raises(DataError, match=r"point --data\.root or DUALMIX_DATA to a folder that can be written"):
+    with pytest.raises(
+        DataError, match=r"point --data\.root or DUALMIX_DATA to a folder that can be written"
+    ):
         load(data)
 
 

@@ -44,7 +44,9 @@ def test_all_forms_give_the_same_images(tmp_path, parts):
         np.testing.assert_array_equal(images.test_x, test[0])
         assert images.classes == tuple(names) and images.shape == (3, 32, 32)
         assert not images.train_x.flags.writeable
-        assert images.notes[0].startswith("subset: 4 of 100 classes, 3 of 500 training images a class")
+        assert images.notes[0].startswith(
+            "subset: 4 of 100 classes, 3 of 500 training images a class"
+        )
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -78,7 +80,9 @@ def test_truncated_files_are_one_clear_sentence(tmp_path, parts, form, keep):
     name = "train" if form == "python" else "train.bin"
     files[name] = files[name][:keep]
     makers.put_files(tmp_path / f"cifar-100-{form}", files)
-    with pytest.raises(DataError, match=rf"{name} is cut short or damaged.*`dualmix data get cifar100`\.$"):
+    with pytest.raises(
+        DataError, match=rf"{name} is cut short or damaged.*`dualmix data get cifar100`\.$"
+    ):
         load(data(tmp_path))
     assert not list(tmp_path.glob(".decoded/cifar100-*"))
 
@@ -100,7 +104,9 @@ def test_a_hostile_file_is_refused_in_folder_and_archive(tmp_path, parts):
     (tmp_path / "b").mkdir()
     makers.put_archive(tmp_path / "b" / "cifar-100-python.tar.gz", files)
     for root in ("a", "b"):
-        with pytest.raises(DataError, match=r"refused before anything in it could run, because it holds os\.system"):
+        with pytest.raises(
+            DataError, match=r"refused before anything in it could run, because it holds os\.system"
+        ):
             load(data(tmp_path / root))
     assert not sentinel.exists()
 
@@ -175,5 +181,7 @@ def test_what_the_system_refuses_to_read_is_a_sentence(tmp_path, parts, monkeypa
         return read(path)
 
     monkeypatch.setattr(Path, "read_bytes", denied)
-    with pytest.raises(DataError, match=rf"CIFAR-100 cannot be read \(.*{name}: Permission denied\)"):
+    with pytest.raises(
+        DataError, match=rf"CIFAR-100 cannot be read \(.*{name}: Permission denied\)"
+    ):
         load(data(tmp_path))

@@ -41,7 +41,12 @@ def test_json_round_trip():
 
 def test_every_value_explains_itself():
     for field in Data.model_fields.values():
-        assert field.description and field.json_schema_extra["source"] in ("paper", "reference", "inferred", "ours")
+        assert field.description and field.json_schema_extra["source"] in (
+            "paper",
+            "reference",
+            "inferred",
+            "ours",
+        )
 
 
 def test_root_is_given_or_from_the_environment_or_the_platform(monkeypatch, own_cache):

@@ -8,9 +8,15 @@ from dualmix.data import DATASETS, Data, load
 
 def test_digits_are_the_real_ones_scaled(tmp_path):
     images = load(Data(root=tmp_path))
-    assert images.name == "digits" and images.shape == (1, 8, 8) and images.classes == tuple("0123456789")
+    assert (
+        images.name == "digits"
+        and images.shape == (1, 8, 8)
+        and images.classes == tuple("0123456789")
+    )
     assert len(images.train_x) + len(images.test_x) == 1797
-    real = sorted(np.rint(image * 255 / 16).astype(np.uint8).tobytes() for image in load_digits().images)
+    real = sorted(
+        np.rint(image * 255 / 16).astype(np.uint8).tobytes() for image in load_digits().images
+    )
     assert sorted(x.tobytes() for x in (*images.train_x, *images.test_x)) == real
     assert images.train_x.max() == 255 and DATASETS["digits"].tasks == 5
 

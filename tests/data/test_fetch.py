@@ -34,7 +34,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.end_headers()
                 return
             self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(server.body) - 1}/{len(server.body)}")
+            self.send_header(
+                "Content-Range", f"bytes {start}-{len(server.body) - 1}/{len(server.body)}"
+            )
         else:
             self.send_response(200)
         rest = server.body[start:]
@@ -86,7 +88,9 @@ def test_silence_on_request(server, tmp_path, capsys):
 
 def test_broken_transfer_goes_on_where_it_broke(server, tmp_path):
     server.stop_after = 700_000
-    with pytest.raises(DataError, match=r"broke off: run the same command again, it goes on from 0\.7 MB\."):
+    with pytest.raises(
+        DataError, match=r"broke off: run the same command again, it goes on from 0\.7 MB\."
+    ):
         fetch.get("cifar100", tmp_path, progress=False)
     assert left(tmp_path) == {"file.bin.part"}
     server.stop_after = None
@@ -113,7 +117,10 @@ def test_a_part_that_is_too_long_is_thrown_away(server, tmp_path):
 
 def test_wrong_checksum_is_removed_and_the_next_try_is_clean(server, tmp_path):
     server.body = BODY[:-1] + b"?"
-    with pytest.raises(DataError, match=r"not the published file\.bin .* was removed: run `dualmix data get cifar100`"):
+    with pytest.raises(
+        DataError,
+        match=r"not the published file\.bin .* was removed: run `dualmix data get cifar100`",
+    ):
         fetch.get("cifar100", tmp_path, progress=False)
     assert left(tmp_path) == set()
     server.body = BODY
@@ -166,7 +173,10 @@ def test_a_root_that_is_a_file(server, tmp_path):
 def test_two_at_once_do_not_mix(server, tmp_path):
     from filelock import FileLock
 
-    with FileLock(tmp_path / ".file.bin.lock"), pytest.raises(DataError, match="Another process is downloading"):
+    with (
+        FileLock(tmp_path / ".file.bin.lock"),
+        pytest.raises(DataError, match="Another process is downloading"),
+    ):
         fetch.get("cifar100", tmp_path, progress=False)
 
 

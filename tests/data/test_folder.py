@@ -16,7 +16,9 @@ def data(root, path, **options):
 
 @pytest.fixture
 def odd(tmp_path):
-    """A class of pictures in every odd form, all of one solid colour each, and a plain second class."""
+    """A class of pictures in every odd form, all of one solid colour each, and a plain second
+    class.
+    """
     base = tmp_path / "mine"
     odd = base / "train" / "odd"
     odd.mkdir(parents=True)
@@ -51,7 +53,12 @@ def test_every_form_becomes_rgb(odd, tmp_path):
     solid, white = (200, 100, 50), (255, 255, 255)
     assert colours[:5] == [solid, white, (128,) * 3, (77,) * 3, white]
     assert np.abs(np.array(colours[5:8]) - solid).max() < 6
-    assert colours[8] == (127,) * 3 and colours[9] == (128,) * 3 and colours[10] == white and colours[11] == solid
+    assert (
+        colours[8] == (127,) * 3
+        and colours[9] == (128,) * 3
+        and colours[10] == white
+        and colours[11] == solid
+    )
 
 
 def test_exif_orientation_is_applied(tmp_path):
@@ -98,7 +105,9 @@ def test_one_tree_holds_out_a_share_of_each_class(tmp_path):
 
 def test_unreadable_files_are_counted_and_named(odd, tmp_path):
     (odd / "train" / "plain" / "notes.txt").write_text("hello")
-    with pytest.raises(DataError, match=r"1 file that is no readable image \(train/plain/notes\.txt\)"):
+    with pytest.raises(
+        DataError, match=r"1 file that is no readable image \(train/plain/notes\.txt\)"
+    ):
         load(data(tmp_path, odd))
     for i in range(4):
         (odd / "train" / "plain" / f"{i}.jpg").write_bytes(b"\xff\xd8\xff")

@@ -70,6 +70,8 @@ def test_images_cannot_be_changed():
 
 def test_subset_note():
     assert subset_note(made(), 2, 2, 1) is None
-    assert subset_note(made(), 2, 5, 1) == ("subset: 2 of 5 training images a class, 1 of 1 test images a class")
+    assert subset_note(made(), 2, 5, 1) == (
+        "subset: 2 of 5 training images a class, 1 of 1 test images a class"
+    )
     assert subset_note(made(), 3, 2, 1).startswith("subset: 2 of 3 classes")
     assert subset_note(made(), 2, 1, 1).startswith("not the standard set")

@@ -18,7 +18,9 @@ def data(root, **options):
 
 
 def put_pickles(folder, each=12, protocol=3, indices=list):
-    """Write three pickles whose pixels say which class and image they are; return the class names in order."""
+    """Write three pickles whose pixels say which class and image they are; return the class names
+    in order.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     names = []
     for part, count in COUNTS.items():
@@ -46,7 +48,9 @@ def test_pickles_are_stacked_in_order_and_split_by_the_seed(tmp_path, place):
     for label in range(6):
         split = [set(x[y == label][:, 0, 0, 1]) for x, y in _parts(images)]
         assert not split[0] & split[1] and len(split[0] | split[1]) == 12
-    assert "drawn with split seed 0" in images.notes[0] and images.notes[1].startswith("subset: 6 of 100 classes")
+    assert "drawn with split seed 0" in images.notes[0] and images.notes[1].startswith(
+        "subset: 6 of 100 classes"
+    )
 
 
 def _parts(images):
@@ -119,16 +123,22 @@ def test_class_folders_keep_their_division(tmp_path):
     for part, count in (("train", 3), ("test", 2)):
         for name in ("n02", "n01"):
             for i in range(count):
-                makers.picture(tmp_path / "mini_imagenet" / part / name / f"{i}.jpg", seed=i, size=(84, 84))
+                makers.picture(
+                    tmp_path / "mini_imagenet" / part / name / f"{i}.jpg", seed=i, size=(84, 84)
+                )
     images = load(data(tmp_path))
     assert images.classes == ("n01", "n02") and len(images.train_x) == 6 and len(images.test_x) == 4
-    assert images.notes == ("subset: 2 of 100 classes, 3 of 500 training images a class, 2 of 100 test images a class",)
+    assert images.notes == (
+        "subset: 2 of 100 classes, 3 of 500 training images a class, 2 of 100 test images a class",
+    )
 
 
 def test_few_shot_folders_are_drawn_like_the_pickles(tmp_path):
     for part, name in (("train", "n03"), ("val", "n02"), ("test", "n01")):
         for i in range(6):
-            makers.picture(tmp_path / "mini_imagenet" / part / name / f"{i}.png", seed=i, size=(84, 84))
+            makers.picture(
+                tmp_path / "mini_imagenet" / part / name / f"{i}.png", seed=i, size=(84, 84)
+            )
     images = load(data(tmp_path))
     assert images.classes == ("n03", "n02", "n01")
     np.testing.assert_array_equal(np.bincount(images.test_y), [1, 1, 1])
@@ -142,5 +152,7 @@ def test_a_class_in_one_part_only_is_named(tmp_path):
 
 
 def test_missing_data_says_what_to_do(tmp_path):
-    with pytest.raises(DataError, match="`dualmix data get mini_imagenet` says which files to obtain"):
+    with pytest.raises(
+        DataError, match="`dualmix data get mini_imagenet` says which files to obtain"
+    ):
         load(data(tmp_path))

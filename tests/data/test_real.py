@@ -22,12 +22,18 @@ def test_cifar100_is_complete_in_another_order_and_loads_at_once(real_root):
     assert makers.quickest(lambda: load(data)) < 0.2
     report = verify(data)
     assert report.ok and report.verdict[0].startswith("official content in another order")
-    assert {file.name: file.official for file in report.files} == {"train": False, "test": False, "meta": True}
+    assert {file.name: file.official for file in report.files} == {
+        "train": False,
+        "test": False,
+        "meta": True,
+    }
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.999])
 def test_a_truncated_cifar_file_harms_nothing(real_root, tmp_path, keep):
-    folder = makers.put_files(tmp_path / "cifar-100-python", makers.cifar_python(*makers.cifar_parts()))
+    folder = makers.put_files(
+        tmp_path / "cifar-100-python", makers.cifar_python(*makers.cifar_parts())
+    )
     raw = (real_root / "cifar-100-python" / "test").read_bytes()
     (folder / "test").write_bytes(raw[: int(keep * len(raw))])
     with pytest.raises(DataError, match=r"test is cut short or damaged"):

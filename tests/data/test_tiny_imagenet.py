@@ -26,7 +26,9 @@ def tree(tmp_path):
             mode = "L" if i == 1 else "RGB"
             path = base / "train" / wnid / "images" / f"{wnid}_{i}.JPEG"
             makers.picture(path, seed=10 * label + i, size=(64, 64), mode=mode, format="JPEG")
-        makers.picture(base / "val" / "images" / f"val_{label}.JPEG", seed=label, size=(64, 64), format="JPEG")
+        makers.picture(
+            base / "val" / "images" / f"val_{label}.JPEG", seed=label, size=(64, 64), format="JPEG"
+        )
         lines.append(f"val_{label}.JPEG\t{wnid}\t0\t0\t63\t63\n")
     (base / "wnids.txt").write_text("\n".join(WNIDS) + "\n")
     (base / "val" / "val_annotations.txt").write_text("".join(lines[::-1]))
@@ -47,7 +49,9 @@ def test_folder_and_zip_give_the_same_images(tree, tmp_path):
     np.testing.assert_array_equal(images.test_y, [2, 1, 0])
     grey = images.train_x[1]
     assert (grey[:, :, 0] == grey[:, :, 1]).all() and (grey[:, :, 0] == grey[:, :, 2]).all()
-    assert images.notes[0] == "tests on the 50-a-class validation split" and images.notes[1].startswith("subset")
+    assert images.notes[0] == "tests on the 50-a-class validation split" and images.notes[
+        1
+    ].startswith("subset")
     root = tmp_path / "other"
     root.mkdir()
     zipped(tree, root / "tiny-imagenet-200.zip")
@@ -68,7 +72,9 @@ def test_a_cut_zip_is_one_clear_sentence(tree, tmp_path):
 
 def test_lost_files_are_named(tree, tmp_path):
     (tree / "val" / "images" / "val_1.JPEG").unlink()
-    with pytest.raises(DataError, match=r"lacks 1 of the files it lists, such as val/images/val_1\.JPEG"):
+    with pytest.raises(
+        DataError, match=r"lacks 1 of the files it lists, such as val/images/val_1\.JPEG"
+    ):
         load(data(tmp_path))
     (tree / "wnids.txt").unlink()
     with pytest.raises(DataError, match=r"lacks wnids\.txt"):
@@ -78,7 +84,9 @@ def test_lost_files_are_named(tree, tmp_path):
 def test_a_broken_image_is_named(tree, tmp_path):
     path = tree / "train" / "n01" / "images" / "n01_0.JPEG"
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match=r"1 file that is no readable image \(train/n01/images/n01_0\.JPEG\)"):
+    with pytest.raises(
+        DataError, match=r"1 file that is no readable image \(train/n01/images/n01_0\.JPEG\)"
+    ):
         load(data(tmp_path))
 
 

@@ -17,7 +17,11 @@ from dualmix.errors import DataError
 
 from .makers import legacy_pickle
 
-FIELDS = {"names": ["a", "b"], "labels": [1, 2, 255], "data": np.arange(12, dtype=np.uint8).reshape(3, 4)}
+FIELDS = {
+    "names": ["a", "b"],
+    "labels": [1, 2, 255],
+    "data": np.arange(12, dtype=np.uint8).reshape(3, 4),
+}
 
 
 def read(raw):
@@ -40,7 +44,10 @@ def hostile(command):
     """Give pickles that would run a shell command when loaded, by name."""
     shell = text(command)
     array = np.array([Calls(os.system, command)], dtype=object)
-    found = {f"reduce protocol {p}": pickle.dumps({"data": Calls(os.system, command)}, p) for p in range(6)}
+    found = {
+        f"reduce protocol {p}": pickle.dumps({"data": Calls(os.system, command)}, p)
+        for p in range(6)
+    }
     found |= {f"object array protocol {p}": pickle.dumps({"data": array}, p) for p in range(6)}
     return found | {
         "posix": b"\x80\x02cposix\nsystem\n" + shell + b"\x85R.",
@@ -50,20 +57,38 @@ def hostile(command):
         "newobj": b"\x80\x02cos\nsystem\n" + shell + b"\x85\x81.",
         "newobj_ex": b"\x80\x04cos\nsystem\n" + shell + b"\x85}\x92.",
         "stack global": b"\x80\x04" + text("os") + text("system") + b"\x93" + shell + b"\x85R.",
-        "dotted stack global": b"\x80\x04" + text("numpy") + text("os.system") + b"\x93" + shell + b"\x85R.",
-        "builtins eval": b"\x80\x02c__builtin__\neval\n" + text(f"__import__('os').system({command!r})") + b"\x85R.",
+        "dotted stack global": b"\x80\x04"
+        + text("numpy")
+        + text("os.system")
+        + b"\x93"
+        + shell
+        + b"\x85R.",
+        "builtins eval": b"\x80\x02c__builtin__\neval\n"
+        + text(f"__import__('os').system({command!r})")
+        + b"\x85R.",
         "getattr of an admitted name": (
-            b"\x80\x02cbuiltins\ngetattr\ncnumpy\nndarray\n" + text("__class__") + b"\x86R" + shell + b"\x85R."
+            b"\x80\x02cbuiltins\ngetattr\ncnumpy\nndarray\n"
+            + text("__class__")
+            + b"\x86R"
+            + shell
+            + b"\x85R."
         ),
         "runstring": b"\x80\x02cnumpy.testing._private.utils\nrunstring\n" + shell + b"}\x86R.",
-        "codecs with another coding": b"\x80\x02c_codecs\nencode\n" + shell + text("rot13") + b"\x86R.",
-        "codecs with a callable": b"\x80\x02c_codecs\nencode\ncnumpy\nndarray\n" + text("latin1") + b"\x86R.",
+        "codecs with another coding": b"\x80\x02c_codecs\nencode\n"
+        + shell
+        + text("rot13")
+        + b"\x86R.",
+        "codecs with a callable": b"\x80\x02c_codecs\nencode\ncnumpy\nndarray\n"
+        + text("latin1")
+        + b"\x86R.",
         "ndarray called": b"\x80\x02cnumpy\nndarray\nK\x01\x85\x85R.",
         "dtype of objects": b"\x80\x02cnumpy\ndtype\n" + text("O8") + b"K\x00K\x01\x87R.",
         "reconstruct of another class": (
             b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\ndtype\nK\x00\x85U\x01b\x87R."
         ),
-        "build on a name": b"\x80\x02cnumpy\nndarray\n}" + text("__reduce__") + b"cnumpy\ndtype\nsb.",
+        "build on a name": b"\x80\x02cnumpy\nndarray\n}"
+        + text("__reduce__")
+        + b"cnumpy\ndtype\nsb.",
         "build on a dictionary": b"\x80\x02}}b.",
         "persistent id": b"\x80\x02" + shell + b"Q.",
         "persistent id as text": b"P" + command.encode() + b"\n.",
@@ -76,7 +101,14 @@ def hostile(command):
 
 def test_the_hostile_pickles_would_really_run(tmp_path):
     sentinel = tmp_path / "ran"
-    for name in ("reduce protocol 4", "object array protocol 2", "posix", "inst", "obj", "stack global"):
+    for name in (
+        "reduce protocol 4",
+        "object array protocol 2",
+        "posix",
+        "inst",
+        "obj",
+        "stack global",
+    ):
         pickle.loads(hostile(f"touch '{sentinel}'")[name])
         assert sentinel.exists(), name
         sentinel.unlink()
@@ -85,7 +117,9 @@ def test_the_hostile_pickles_would_really_run(tmp_path):
 @pytest.mark.parametrize("kind", hostile("true"))
 def test_hostile_pickle_is_refused_and_nothing_runs(kind, tmp_path):
     sentinel = tmp_path / "ran"
-    with pytest.raises(DataError, match=r"^the file (was refused before|is cut short).*: get another\.$"):
+    with pytest.raises(
+        DataError, match=r"^the file (was refused before|is cut short).*: get another\.$"
+    ):
         read(hostile(f"touch '{sentinel}'")[kind])
     assert not sentinel.exists()
 
@@ -97,7 +131,10 @@ def test_refusal_names_what_was_asked_for():
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_reads_what_python_3_writes(protocol):
-    fields = FIELDS | {"members": {"n01": [0, 1], "n02": [2]}, "order": np.asfortranarray(FIELDS["data"])}
+    fields = FIELDS | {
+        "members": {"n01": [0, 1], "n02": [2]},
+        "order": np.asfortranarray(FIELDS["data"]),
+    }
     got = read(pickle.dumps(fields, protocol=protocol))
     assert got.keys() == fields.keys() and got["members"] == fields["members"]
     np.testing.assert_array_equal(got["data"], fields["data"])

@@ -15,7 +15,9 @@ def full_cifar(tmp_path, monkeypatch):
     """A CIFAR-100 of 100 classes in small numbers that counts as complete and official."""
     names, train, test = makers.cifar_parts(classes=100, train=2, test=1)
     monkeypatch.setattr(cifar100, "subset_note", lambda *_: None)
-    digests = {part: cifar100.content_digest(x, y) for part, (x, y) in (("train", train), ("test", test))}
+    digests = {
+        part: cifar100.content_digest(x, y) for part, (x, y) in (("train", train), ("test", test))
+    }
     monkeypatch.setattr(cifar100, "CONTENT", digests)
     monkeypatch.setattr(cifar100, "FIRST_LABEL", train[1][0])
     return names, train, test
@@ -33,7 +35,9 @@ def shuffled(part):
 
 def test_another_order_is_said_clearly(full_cifar, tmp_path):
     names, train, test = full_cifar
-    makers.put_files(tmp_path / "cifar-100-python", makers.cifar_python(names, shuffled(train), test))
+    makers.put_files(
+        tmp_path / "cifar-100-python", makers.cifar_python(names, shuffled(train), test)
+    )
     report = verify(data(tmp_path))
     assert report.ok and report.verdict == (
         "official content in another order: results are comparable, but sample order differs from other tools",
@@ -48,7 +52,9 @@ def test_official_order_is_known_by_the_checksums(full_cifar, tmp_path, monkeypa
     import hashlib
 
     files = makers.cifar_python(*full_cifar)
-    monkeypatch.setattr(cifar100, "MD5", {name: hashlib.md5(raw).hexdigest() for name, raw in files.items()})
+    monkeypatch.setattr(
+        cifar100, "MD5", {name: hashlib.md5(raw).hexdigest() for name, raw in files.items()}
+    )
     makers.put_files(tmp_path / "cifar-100-python", files)
     report = verify(data(tmp_path))
     assert report.ok and report.verdict == ("official content, official order",)
@@ -75,7 +81,11 @@ def test_a_cut_file_is_reported_as_damaged(full_cifar, tmp_path):
     files["test"] = files["test"][:-50]
     makers.put_files(tmp_path / "cifar-100-python", files)
     report = verify(data(tmp_path))
-    assert not report.ok and report.verdict[0].startswith("damaged: ") and "cut short" in report.verdict[0]
+    assert (
+        not report.ok
+        and report.verdict[0].startswith("damaged: ")
+        and "cut short" in report.verdict[0]
+    )
 
 
 def test_a_subset_is_not_quoted_as_the_full_set(tmp_path):
@@ -89,7 +99,9 @@ def test_images_of_another_size_are_not_the_standard_set(tmp_path):
     for part in ("train", "test"):
         makers.picture(tmp_path / "mini_imagenet" / part / "n01" / "1.jpg", size=(32, 32))
     report = verify(Data(name="mini_imagenet", root=tmp_path))
-    assert not report.ok and report.verdict[0].startswith("not the standard Mini-ImageNet: images are (3, 32, 32)")
+    assert not report.ok and report.verdict[0].startswith(
+        "not the standard Mini-ImageNet: images are (3, 32, 32)"
+    )
 
 
 def test_a_silently_changed_copy_is_found(tmp_path):
@@ -117,10 +129,20 @@ def test_listing_says_what_is_here(tmp_path):
     makers.put_files(tmp_path / "cifar-100-python", makers.cifar_python(*makers.cifar_parts()))
     load(data(tmp_path))
     entries = {entry.name: entry for entry in listing(tmp_path)}
-    assert list(entries) == ["digits", "cifar100", "mini_imagenet", "tiny_imagenet", "folder", "arrays"]
+    assert list(entries) == [
+        "digits",
+        "cifar100",
+        "mini_imagenet",
+        "tiny_imagenet",
+        "folder",
+        "arrays",
+    ]
     cifar = entries["cifar100"]
     assert cifar.present and cifar.where == str(tmp_path / "cifar-100-python")
     assert cifar.size > 20 * 3072 and cifar.decoded > 20 * 3072
     assert entries["digits"].present and entries["folder"].present is None
-    assert entries["tiny_imagenet"].present is False and "data get tiny_imagenet" in entries["tiny_imagenet"].problem
+    assert (
+        entries["tiny_imagenet"].present is False
+        and "data get tiny_imagenet" in entries["tiny_imagenet"].problem
+    )
     assert not (tmp_path / "tiny-imagenet-200").exists()

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dualmix import metrics
-from dualmix.calibrate import BASE
-from dualmix.config import RESULTS_VERSION, compose
-from dualmix.paper import jobs
+from dualmix.bench.calibrate import BASE
+from dualmix.bench.timing import Row, Stage
+from dualmix.config.compose import RESULTS_VERSION, compose
+from dualmix.paper.tables import jobs
 from dualmix.report.speed import Speed
-from dualmix.timing import Row, Stage
+from dualmix.runs import metrics
 
 LOG = '{"at": "2026-11-16T00:00:00+0000", "event": "begin", "step": 0}\n'
 
@@ -25,8 +25,8 @@ LOG = '{"at": "2026-11-16T00:00:00+0000", "event": "begin", "step": 0}\n'
 def counts(right: Sequence[Sequence[int]], images: int = 10) -> np.ndarray:
     """Return counts of one class a task: `right[i][j]` of task j's images are right after task i.
 
-    The others are taken for task i, or if they are of task i for the first, or at the very first for the second.
-    """
+    The others are taken for task i, or if they are of task i for the first, or at the very first
+    for the second."""
     tasks = len(right)
     table = np.zeros((tasks, tasks, tasks), dtype=np.int64)
     for i, row in enumerate(right):
@@ -50,7 +50,9 @@ def made(
     probes: Sequence[Mapping[str, Any]] = (),
     name: str = "",
 ) -> Path:
-    """Write a finished run of two tasks of one class each, unless `table` has other counts; return its folder."""
+    """Write a finished run of two tasks of one class each, unless `table` has other counts; return
+    its folder.
+    """
     composed = compose(label, {"data.name": data, **(values or {}), "seed": seed})
     fingerprint = fingerprint or sha256(data.encode()).hexdigest()
     table = counts([[5], [2, 8]]) if table is None else table
@@ -58,17 +60,32 @@ def made(
     key = composed.config.key(fingerprint)
     folder = root / (name or f"{label}-{data}-s{seed}-{key[:12]}")
     folder.mkdir(parents=True)
-    config = {"key": key, "label": label, "config": composed.config.record(), "origins": dict(composed.origins)}
+    config = {
+        "key": key,
+        "label": label,
+        "config": composed.config.record(),
+        "origins": dict(composed.origins),
+    }
     facts = {
         "results_version": RESULTS_VERSION,
-        "data": {"name": data, "fingerprint": fingerprint, "notes": list(notes), "classes": [], "shape": [3, 32, 32]},
+        "data": {
+            "name": data,
+            "fingerprint": fingerprint,
+            "notes": list(notes),
+            "classes": [],
+            "shape": [3, 32, 32],
+        },
         "versions": {"dualmix": "0.1.0"},
         "python": "3.11.7",
         "commit": "c0ffee",
         "host": {"processor": "abacus"},
         "sessions": [],
     }
-    plan = {"sha256": f"{seed:064x}", "batch": 10, "tasks": [{"classes": part, "batches": 1} for part in tasks]}
+    plan = {
+        "sha256": f"{seed:064x}",
+        "batch": 10,
+        "tasks": [{"classes": part, "batches": 1} for part in tasks],
+    }
     files = {
         "config.json": config,
         "facts.json": facts,
@@ -91,7 +108,9 @@ def made(
 
 
 @lru_cache
-def _scored(content: bytes, shape: tuple[int, ...]) -> tuple[list[list[int]], dict[str, Any], bytes]:
+def _scored(
+    content: bytes, shape: tuple[int, ...]
+) -> tuple[list[list[int]], dict[str, Any], bytes]:
     table = np.frombuffer(content, dtype=np.int64).reshape(shape)
     tasks = [[int(c) for c in part] for part in np.array_split(np.arange(shape[1]), shape[0])]
     packed = io.BytesIO()
@@ -100,9 +119,15 @@ def _scored(content: bytes, shape: tuple[int, ...]) -> tuple[list[list[int]], di
 
 
 def accurate(
-    root: Path, label: str, accuracies: Sequence[float], values: Mapping[str, Any] | None = None, **more: Any
+    root: Path,
+    label: str,
+    accuracies: Sequence[float],
+    values: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> None:
-    """Write a run a seed, with these average accuracies in per cent after two tasks (whole numbers of 200 images)."""
+    """Write a run a seed, with these average accuracies in per cent after two tasks (whole numbers
+    of 200 images).
+    """
     for seed, per_cent in enumerate(accuracies):
         table = counts([[100], [0, round(2 * per_cent)]], images=100)
         made(root, label, seed, values, table=table, **more)
@@ -132,8 +157,12 @@ def whole_paper(root: Path, seeds: int = 10) -> None:
         made(root, label, seed, values, table=tables[(number + seed) % 7], data=data)
 
 
-def record(task: int, classes: int, operators: Mapping[str, float], gate: tuple[int, int] = (0, 0)) -> dict[str, Any]:
-    """Return what probes file after a task; an operator's number is its CO, to which the other measures are tied."""
+def record(
+    task: int, classes: int, operators: Mapping[str, float], gate: tuple[int, int] = (0, 0)
+) -> dict[str, Any]:
+    """Return what probes file after a task; an operator's number is its CO, to which the other
+    measures are tied.
+    """
     measured = {
         name: {
             "covariance": co,
@@ -157,30 +186,63 @@ def record(task: int, classes: int, operators: Mapping[str, float], gate: tuple[
 
 
 def everything(root: Path) -> None:
-    """Write a store that has all figures: Table 3 with probes, augmentations, readings of the paper, a subset."""
+    """Write a store that has all figures: Table 3 with probes, augmentations, readings of the
+    paper, a subset.
+    """
     rng = np.random.default_rng(1)
 
     def learned(level: int) -> np.ndarray:
-        right = [[min(100, level + int(rng.integers(0, 9)) + 30 * (j == i)) for j in range(i + 1)] for i in range(5)]
+        right = [
+            [min(100, level + int(rng.integers(0, 9)) + 30 * (j == i)) for j in range(i + 1)]
+            for i in range(5)
+        ]
         return counts(right, images=100)
 
     def probes(**operators: float) -> list[dict[str, Any]]:
-        return [record(task, task, operators, (100 * task, 10 * task * task)) for task in range(1, 6)]
+        return [
+            record(task, task, operators, (100 * task, 10 * task * task)) for task in range(1, 6)
+        ]
 
     rows = {"er": (10, {}), "er+da": (25, {"view": 3e-3}), "er+enmix": (30, {"enmix": 2e-3})}
     rows |= {"er+adpmix": (32, {"view": 3e-3}), "er+dualmix": (35, {"view": 3e-3, "enmix": 2e-3})}
-    augmentations = {"identity": 1e-5, "flip": 8e-3, "jitter": 7e-3, "grey": 6e-3, "crop-0.4": 5e-3, "crop-0.8": 4e-3}
+    augmentations = {
+        "identity": 1e-5,
+        "flip": 8e-3,
+        "jitter": 7e-3,
+        "grey": 6e-3,
+        "crop-0.4": 5e-3,
+        "crop-0.8": 4e-3,
+    }
     for seed in range(3):
         for label, (level, own) in rows.items():
             for memory in (1000, 2000):
-                more = {**augmentations, "standard": 3e-3, "enmix": 2e-3} if label == "er" and memory == 1000 else own
+                more = (
+                    {**augmentations, "standard": 3e-3, "enmix": 2e-3}
+                    if label == "er" and memory == 1000
+                    else own
+                )
                 values = {"method.memory": memory, "probes.on": True}
                 level_here = level + memory // 200
-                made(root, label, seed, values, table=learned(level_here), probes=probes(**more), seconds=60.0 * level)
+                made(
+                    root,
+                    label,
+                    seed,
+                    values,
+                    table=learned(level_here),
+                    probes=probes(**more),
+                    seconds=60.0 * level,
+                )
         made(root, "finetune", seed, table=learned(3), seconds=100)
         for name, co in augmentations.items():
             values = {"method.mix.augment": name, "probes.on": True}
-            made(root, "er+da", seed, values, table=learned(int(30 - 2000 * co)), probes=probes(view=co))
+            made(
+                root,
+                "er+da",
+                seed,
+                values,
+                table=learned(int(30 - 2000 * co)),
+                probes=probes(view=co),
+            )
     for first, memory in ((None, 1000), (10, 500)):
         for label in ("er", "er+da", "er+enmix", "er+adpmix", "er+dualmix"):
             values = {"method.memory": memory, "stream.first": first}
@@ -188,7 +250,13 @@ def everything(root: Path) -> None:
                 made(root, label, 0, values, table=learned(rows[label][0] + 5))
             if label != "er":
                 base = {f"method.{path}": given for path, given in BASE[label].items()}
-                made(root, label, 0, {**values, **base, "method.mix.replay": 0.0}, table=learned(rows[label][0]))
+                made(
+                    root,
+                    label,
+                    0,
+                    {**values, **base, "method.mix.replay": 0.0},
+                    table=learned(rows[label][0]),
+                )
     part = {"data": "mini_imagenet", "notes": ["subset: 100 of 500 training images a class"]}
     made(root, "er", 0, table=learned(8), **part)
     made(root, "er+dualmix", 0, table=learned(15), **part)
@@ -196,7 +264,9 @@ def everything(root: Path) -> None:
 
 
 def measured() -> Speed:
-    """Return what a benchmark could have measured: a reference, rows with and without a limit, and a scale run."""
+    """Return what a benchmark could have measured: a reference, rows with and without a limit, and
+    a scale run.
+    """
     rows = (
         Row("step", "floor", 0.1, 0.01),
         Row("step", "er", 0.108, 0.01, 1.08, 1.07, 1.09, 1.12),

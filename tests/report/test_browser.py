@@ -18,7 +18,7 @@ from selenium import webdriver
 
 from dualmix.report.collect import collect
 from dualmix.report.page import html
-from dualmix.store import Store
+from dualmix.store.folder import Store
 
 from .makers import everything, measured
 
@@ -38,15 +38,24 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(page: Path) -> Iterator[Any]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     driver = shutil.which("chromedriver")
     if not chromium or not driver:
-        pytest.skip("BROWSER TESTS NOT RUN: there is no chromium and chromedriver here (apt install chromium-driver)")
+        pytest.skip(
+            "BROWSER TESTS NOT RUN: there is no chromium and chromedriver here (apt install chromium-driver)"
+        )
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in (*FLAGS, f"--user-data-dir={page.parent / 'profile'}"):
         options.add_argument(flag)
-    downloads = {"download.default_directory": str(page.parent / "downloads"), "download.prompt_for_download": False}
+    downloads = {
+        "download.default_directory": str(page.parent / "downloads"),
+        "download.prompt_for_download": False,
+    }
     options.add_experimental_option("prefs", downloads)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
@@ -85,19 +94,27 @@ def draw_all(browser: Any) -> int:
         run(browser, "arguments[0].scrollIntoView({behavior: 'instant'})", box)
         until(lambda box=box: run(browser, "return arguments[0].dataset.drawn", box))
     # A figure whose width has changed is drawn again a moment later, and is empty meanwhile.
-    filled = "return [...document.querySelectorAll('.figure')].every(box => box.querySelector('svg'))"
+    filled = (
+        "return [...document.querySelectorAll('.figure')].every(box => box.querySelector('svg'))"
+    )
     until(lambda: run(browser, filled))
     return len(browser.find_elements("css selector", ".figure .canvas svg"))
 
 
 def requests(browser: Any) -> set[str]:
     entries = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [entry["params"]["request"]["url"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
+    sent = [
+        entry["params"]["request"]["url"]
+        for entry in entries
+        if entry["method"] == "Network.requestWillBeSent"
+    ]
     return {url for url in sent if not url.startswith(("data:", "chrome", "blob:", "about:"))}
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (390, "light")])
-def test_all_is_drawn_without_an_error_or_a_request(browser: Any, page: Path, width: int, scheme: str) -> None:
+def test_all_is_drawn_without_an_error_or_a_request(
+    browser: Any, page: Path, width: int, scheme: str
+) -> None:
     shown(browser, page, width=width, scheme=scheme)
     assert draw_all(browser) == 14
     assert browser.get_log("browser") == []
@@ -120,7 +137,13 @@ def test_it_opens_at_once(browser: Any, page: Path) -> None:
     for _ in range(3):
         shown(browser, page)
         # A page is handed over when its load event fires; the time of its end is written a moment later.
-        times.append(until(lambda: run(browser, "return performance.getEntriesByType('navigation')[0].loadEventEnd")))
+        times.append(
+            until(
+                lambda: run(
+                    browser, "return performance.getEntriesByType('navigation')[0].loadEventEnd"
+                )
+            )
+        )
     assert min(times) < 2000
 
 
@@ -152,7 +175,10 @@ def test_tables_are_sorted_by_a_click(browser: Any, page: Path) -> None:
     down = column(browser, "#table1", "0")
     there = [float(value) for value in down if value]
     assert len(there) == 2 and there == sorted(there, reverse=True) and down[2:] == [""] * 9
-    assert run(browser, "return arguments[0].closest('th').getAttribute('aria-sort')", button) == "descending"
+    assert (
+        run(browser, "return arguments[0].closest('th').getAttribute('aria-sort')", button)
+        == "descending"
+    )
     button.click()
     up = column(browser, "#table1", "0")
     assert [float(value) for value in up if value] == sorted(there) and up[2:] == [""] * 9
@@ -160,7 +186,10 @@ def test_tables_are_sorted_by_a_click(browser: Any, page: Path) -> None:
     browser.find_element("css selector", "#table1 button[data-col='name']").click()
     names = column(browser, "#table1", "name")
     assert names == sorted(names) and len(names) == 11
-    bounds = run(browser, "return [...document.querySelectorAll('#table1 .bounds th')].map(th => th.textContent)")
+    bounds = run(
+        browser,
+        "return [...document.querySelectorAll('#table1 .bounds th')].map(th => th.textContent)",
+    )
     assert bounds == ["finetune", "iid-offline"]
 
 
@@ -180,7 +209,15 @@ def test_a_cell_leads_to_its_runs_and_a_run_to_its_settings(browser: Any, page: 
     until(lambda: "How to reproduce this run" in panel.text)
     saved = json.loads((page.parent / "store" / name / "config.json").read_text())
     plan = json.loads((page.parent / "store" / name / "plan.json").read_text())
-    for text in (name, saved["key"], plan["sha256"], "dualmix 0.1.0", "c0ffee", "method.memory_batch", '"begin"'):
+    for text in (
+        name,
+        saved["key"],
+        plan["sha256"],
+        "dualmix 0.1.0",
+        "c0ffee",
+        "method.memory_batch",
+        '"begin"',
+    ):
         assert text in panel.text, text
     browser.back()
     until(lambda: "How to reproduce this cell" in panel.text)
@@ -217,14 +254,20 @@ def test_a_point_has_a_tooltip(browser: Any, page: Path) -> None:
     until(lambda: box.get_attribute("data-drawn"))
     bar = box.find_element("css selector", ".mark-rect path")
     webdriver.ActionChains(browser).move_to_element(bar).perform()
-    tip = until(lambda: run(browser, "return document.querySelector('#vg-tooltip-element.visible')?.textContent"))
+    tip = until(
+        lambda: run(
+            browser, "return document.querySelector('#vg-tooltip-element.visible')?.textContent"
+        )
+    )
     assert "minutes" in tip and "finetune" in tip
 
 
 def test_figures_are_handed_over_as_svg_and_pdf(browser: Any, page: Path) -> None:
     shown(browser, page)
     folder = page.parent / "downloads"
-    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    browser.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
+    )
     box = browser.find_element("css selector", "[data-figure='accuracy']")
     run(browser, "arguments[0].scrollIntoView({behavior: 'instant'})", box)
     for ending, begins in (("svg", b"<svg"), ("pdf", b"%PDF")):

@@ -30,13 +30,19 @@ def store(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", ["md", "tex", "csv"])
 def test_the_ending_says_what_is_written(dualmix_: Command, store: Path, kind: str) -> None:
     code, out, _ = dualmix_("report", "--store", store, "--out", f"deep/er/out.{kind}")
-    assert code == 0 and f"deep/er/out.{kind}: 4 runs" in out and "Its facts.json cannot be read" in out
+    assert (
+        code == 0
+        and f"deep/er/out.{kind}: 4 runs" in out
+        and "Its facts.json cannot be read" in out
+    )
     by_ending = Path(f"deep/er/out.{kind}").read_bytes()
     code, _, _ = dualmix_("report", "--store", store, "--format", kind)
     assert code == 0 and Path(f"report.{kind}").read_bytes() == by_ending
 
 
-def test_text_needs_no_drawing(dualmix_: Command, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_needs_no_drawing(
+    dualmix_: Command, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("altair", "vl_convert", "jinja2"):
         monkeypatch.setitem(sys.modules, name, None)
     assert dualmix_("report", "--store", store, "--format", "md")[0] == 0
@@ -69,7 +75,9 @@ def test_the_page_and_its_figures(dualmix_: Command, store: Path) -> None:
         (["compare", "er", "magic"], "There is no run 'magic'"),
     ],
 )
-def test_mistakes_are_one_sentence(dualmix_: Command, store: Path, words: list[str], says: str) -> None:
+def test_mistakes_are_one_sentence(
+    dualmix_: Command, store: Path, words: list[str], says: str
+) -> None:
     words = words if "--store" in words else [*words, "--store", str(store)]
     code, _, err = dualmix_(*words)
     assert code == 2 and says in err and err.count("\n") == 1
@@ -103,7 +111,11 @@ def test_compare_says_what_differs(dualmix_: Command, tmp_path: Path) -> None:
     assert code == 0 and "method.mix.view" in out and "+10.0" in out and "different streams" in out
     assert all(len(line.rstrip()) <= 80 for line in out.splitlines())
     code, out, _ = dualmix_("compare", a, a, "--store", tmp_path)
-    assert "No settings differ." in out and "No circumstances differ." in out and "the same rows" in out
+    assert (
+        "No settings differ." in out
+        and "No circumstances differ." in out
+        and "the same rows" in out
+    )
 
 
 def test_compare_needs_results(dualmix_: Command, tmp_path: Path) -> None:
@@ -114,13 +126,20 @@ def test_compare_needs_results(dualmix_: Command, tmp_path: Path) -> None:
 
 
 def test_export_has_every_score_and_setting(dualmix_: Command, store: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="EXPORT EXTRA MISSING: pip install 'dualmix[export]'")
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="EXPORT EXTRA MISSING: pip install 'dualmix[export]'"
+    )
     code, out, _ = dualmix_("export", "--store", store)
     assert code == 0 and "runs.csv: 4 runs" in out and "runs.parquet: 4 runs" in out
     rows = list(csv.DictReader(Path("runs.csv").read_text().splitlines()))
-    assert sorted(float(row["score.average_accuracy"]) for row in rows) == pytest.approx([0.1, 0.12, 0.2, 0.5])
+    assert sorted(float(row["score.average_accuracy"]) for row in rows) == pytest.approx(
+        [0.1, 0.12, 0.2, 0.5]
+    )
     by_label = {row["label"]: row for row in rows}
-    assert by_label["er+da"]["setting.method.memory"] == "500" and by_label["er+da"]["time.train_seconds"] == "60.0"
+    assert (
+        by_label["er+da"]["setting.method.memory"] == "500"
+        and by_label["er+da"]["time.train_seconds"] == "60.0"
+    )
     table = parquet.read_table("runs.parquet").to_pylist()
     assert [row["run"] for row in table] == [row["run"] for row in rows]
     assert {row["setting.method.memory"] for row in table} == {500, 1000}
@@ -128,7 +147,9 @@ def test_export_has_every_score_and_setting(dualmix_: Command, store: Path) -> N
     assert [row["as_preset"] for row in table].count(False) == 1
 
 
-def test_export_without_pyarrow(dualmix_: Command, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_without_pyarrow(
+    dualmix_: Command, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, _, err = dualmix_("export", "--store", store, "--format", "parquet")
     assert code == 2 and "pip install 'dualmix[export]'" in err and err.count("\n") == 1
@@ -137,7 +158,9 @@ def test_export_without_pyarrow(dualmix_: Command, store: Path, monkeypatch: pyt
 
 
 def test_a_column_is_of_one_kind() -> None:
-    assert _one_type([1, 2.5, None]) == [1.0, 2.5, None] and isinstance(_one_type([1, 2.5])[0], float)
+    assert _one_type([1, 2.5, None]) == [1.0, 2.5, None] and isinstance(
+        _one_type([1, 2.5])[0], float
+    )
     assert _one_type([1, "a", None, True]) == ["1", "a", None, "True"]
     assert _one_type([1, None, 3]) == [1, None, 3]
 

@@ -1,4 +1,6 @@
-"""Figures: every one is drawn from the store, with numbers by hand; a missing one says how to make it."""
+"""Figures: every one is drawn from the store, with numbers by hand; a missing one says how to make
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 
 from altair.utils.schemapi import debug_mode
 
-from dualmix.paper import jobs
-from dualmix.proposition import check
+from dualmix.paper.proposition import check
+from dualmix.paper.tables import jobs
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
 from dualmix.report.collect import collect
 from dualmix.report.figures import figures
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import ROWS, Collection
-from dualmix.store import Store
+from dualmix.store.folder import Store
 
 from .makers import accurate, counts, everything, made, record
 
@@ -109,13 +111,18 @@ def test_confusion_and_heat_map_by_hand(tmp_path: Path) -> None:
 
 
 def test_error_shares_by_hand(tmp_path: Path) -> None:
-    """All errors on old images go to the new class and the other way round; a class to come does not count as old."""
+    """All errors on old images go to the new class and the other way round; a class to come does
+    not count as old.
+    """
     table = counts([[5], [2, 7], [1, 1, 4]])
     table[1, 1] = [1, 7, 2]
     made(tmp_path, "er", table=table)
     (figure,) = [f for f in figures(collect(Store(tmp_path)), []) if f.id == "figure4"]
     new_old, old_new = (rows(figure.views[0].spec, panel) for panel in (0, 1))
-    assert [(r["task"], r["mean"]) for r in new_old] == [(2, pytest.approx(100 / 3, abs=1e-3)), (3, 100.0)]
+    assert [(r["task"], r["mean"]) for r in new_old] == [
+        (2, pytest.approx(100 / 3, abs=1e-3)),
+        (3, 100.0),
+    ]
     assert [(r["task"], r["mean"]) for r in old_new] == [(2, 100.0), (3, 100.0)]
 
 
@@ -131,16 +138,38 @@ def test_probes_by_hand(tmp_path: Path) -> None:
 def test_figure_2_has_er_and_its_augmentations(drawn: dict[str, Figure], full: Collection) -> None:
     left = rows(drawn["figure2"].views[0].spec)
     names = [row["name"] for row in left]
-    assert set(names) == {"none (er)", "identity", "flip", "crop-0.4", "crop-0.8", "jitter", "grey", "standard"}
+    assert set(names) == {
+        "none (er)",
+        "identity",
+        "flip",
+        "crop-0.4",
+        "crop-0.8",
+        "jitter",
+        "grey",
+        "standard",
+    }
     (group,) = [g for g in full.groups if dict(g.changed) == {"method.mix.augment": "flip"}]
     (flip,) = [row for row in left if row["name"] == "flip"]
-    assert flip["mean"] == pytest.approx(sum(group.values("average_accuracy").values()) / 3, abs=1e-4)
+    assert flip["mean"] == pytest.approx(
+        sum(group.values("average_accuracy").values()) / 3, abs=1e-4
+    )
 
 
 def test_figure_5_averages_from_task_2_on(tmp_path: Path) -> None:
     for label, name in (("er+da", "view"), ("er+enmix", "enmix")):
-        probes = [record(1, 1, {name: 9.0}), record(2, 2, {name: 4.0, "other": 50.0}), record(3, 3, {name: 2.0})]
-        made(tmp_path, label, 0, {"probes.on": True}, table=counts([[5], [2, 7], [1, 1, 4]]), probes=probes)
+        probes = [
+            record(1, 1, {name: 9.0}),
+            record(2, 2, {name: 4.0, "other": 50.0}),
+            record(3, 3, {name: 2.0}),
+        ]
+        made(
+            tmp_path,
+            label,
+            0,
+            {"probes.on": True},
+            table=counts([[5], [2, 7], [1, 1, 4]]),
+            probes=probes,
+        )
     spec = one(tmp_path, "figure5").views[0].spec
     assert {row["name"]: row["m"] for row in rows(spec)} == {"standard": 1.5, "enmix": 1.5}
     assert {row["name"]: row["m"] for row in rows(spec, 1)} == {"standard": 0.375, "enmix": 0.375}
@@ -150,9 +179,18 @@ def test_figure_5_says_how_the_ranks_go_together(tmp_path: Path) -> None:
     """m-bar falls and m-bar* grows with the accuracy of flip, grey and standard: 35, 45 and 55 %."""
     for name, co, right in (("flip", 3.0, 2), ("grey", 2.0, 4), ("standard", 1.0, 6)):
         values = {"probes.on": True, "method.mix.augment": name}
-        made(tmp_path, "er+da", 0, values, table=counts([[5], [right, 5]]), probes=[record(2, 2, {"view": co})])
+        made(
+            tmp_path,
+            "er+da",
+            0,
+            values,
+            table=counts([[5], [right, 5]]),
+            probes=[record(2, 2, {"view": co})],
+        )
     left, right_ = one(tmp_path, "figure5").views[0].spec["hconcat"]
-    assert left["title"].startswith("Spearman's rho -1.00 [") and left["title"].endswith("] over 3 augmentations")
+    assert left["title"].startswith("Spearman's rho -1.00 [") and left["title"].endswith(
+        "] over 3 augmentations"
+    )
     assert right_["title"].startswith("Spearman's rho +1.00 [")
 
 
@@ -160,7 +198,14 @@ def test_figure_5_keeps_names_apart(tmp_path: Path) -> None:
     """flip and grey lie on one point, so their names go to both sides of it."""
     for name, co, right in (("flip", 1.0, 2), ("grey", 1.0, 2), ("standard", 2.0, 6)):
         values = {"probes.on": True, "method.mix.augment": name}
-        made(tmp_path, "er+da", 0, values, table=counts([[5], [right, 5]]), probes=[record(2, 2, {"view": co})])
+        made(
+            tmp_path,
+            "er+da",
+            0,
+            values,
+            table=counts([[5], [right, 5]]),
+            probes=[record(2, 2, {"view": co})],
+        )
     sides = {row["name"]: row["side"] for row in rows(one(tmp_path, "figure5").views[0].spec)}
     assert {sides["flip"], sides["grey"]} == {"right", "left"} and sides["standard"] == "right"
 
@@ -168,11 +213,22 @@ def test_figure_5_keeps_names_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("figure", ["figure2", "figure5"])
 def test_a_shortened_stream_has_a_picture_of_its_own(tmp_path: Path, figure: str) -> None:
     for first in (None, 10, 5):
-        for label, change in (("er", {}), ("er+da", {"method.mix.augment": "flip"}), ("er+da", {}), ("er+enmix", {})):
+        for label, change in (
+            ("er", {}),
+            ("er+da", {"method.mix.augment": "flip"}),
+            ("er+da", {}),
+            ("er+enmix", {}),
+        ):
             values = {"stream.first": first, "probes.on": True, **change}
             if (first, change) != (None, {}) or label == "er":
                 made(tmp_path, label, 0, values, probes=[record(2, 2, {"view": 4.0, "enmix": 3.0})])
-    made(tmp_path, "er+da", 0, {"method.mix.augment": "grey", "probes.on": True}, probes=[record(2, 2, {"view": 4.0})])
+    made(
+        tmp_path,
+        "er+da",
+        0,
+        {"method.mix.augment": "grey", "probes.on": True},
+        probes=[record(2, 2, {"view": 4.0})],
+    )
     made(tmp_path, "er+da", 0, {"method.mix.augment": "grey", "stream.first": 7, "method.lr": 0.2})
     views = one(tmp_path, figure).views
     assert [view.name for view in views] == [
@@ -183,7 +239,11 @@ def test_a_shortened_stream_has_a_picture_of_its_own(tmp_path: Path, figure: str
     names = [{row["name"] for row in rows(view.spec)} for view in views]
     whole = {"none (er)"} if figure == "figure2" else set()
     part = whole if figure == "figure2" else {"enmix"}
-    assert names == [{"flip", "grey"} | whole, {"flip", "standard"} | part, {"flip", "standard"} | part]
+    assert names == [
+        {"flip", "grey"} | whole,
+        {"flip", "standard"} | part,
+        {"flip", "standard"} | part,
+    ]
 
 
 def test_time_is_in_minutes_and_the_papers_place_comes_first(drawn: dict[str, Figure]) -> None:
@@ -196,10 +256,16 @@ def test_methods_can_be_told_apart_without_colour() -> None:
     names, scales = styles([*ROWS, "mine"])
     plain = [
         (tuple(dash), shape)
-        for dash, shape in zip(scales["dash"].to_dict()["range"], scales["shape"].to_dict()["range"], strict=True)
+        for dash, shape in zip(
+            scales["dash"].to_dict()["range"], scales["shape"].to_dict()["range"], strict=True
+        )
     ]
     assert names[: len(ROWS)] == list(ROWS) and len(set(plain)) == len(names)
-    assert len(set(COLOURS)) == len(COLOURS) and len(SHAPES) == 8 and len({tuple(d) for d in DASHES}) == len(DASHES)
+    assert (
+        len(set(COLOURS)) == len(COLOURS)
+        and len(SHAPES) == 8
+        and len({tuple(d) for d in DASHES}) == len(DASHES)
+    )
 
 
 def test_a_method_looks_the_same_in_every_figure() -> None:
@@ -212,7 +278,9 @@ def test_a_method_looks_the_same_in_every_figure() -> None:
         assert [look["er"], look["er+dualmix"]] == [str(value) for value in part["range"]]
 
 
-def test_proposition_is_put_to_the_test_with_runs_that_count(full: Collection, tmp_path: Path) -> None:
+def test_proposition_is_put_to_the_test_with_runs_that_count(
+    full: Collection, tmp_path: Path
+) -> None:
     (verdict,) = check(full.runs)
     assert verdict.stream == "cifar100, 20 tasks, er, memory 1000"
     by_name = {one.name: one for one in verdict.operators}
@@ -222,7 +290,11 @@ def test_proposition_is_put_to_the_test_with_runs_that_count(full: Collection, t
 
 def test_damaged_probes_do_not_stop_the_proposition(full: Collection, tmp_path: Path) -> None:
     shutil.copytree(full.root, tmp_path / "store")
-    (bad,) = [run.name for run in full.runs if run.seed == 0 and dict(run.changed) == {"method.mix.augment": "flip"}]
+    (bad,) = [
+        run.name
+        for run in full.runs
+        if run.seed == 0 and dict(run.changed) == {"method.mix.augment": "flip"}
+    ]
     (tmp_path / "store" / bad / "probes.json").write_text("[true]")
     (verdict,) = check(collect(Store(tmp_path / "store")).runs)
     assert {one.name: one.seeds for one in verdict.operators}["flip"] == 3, "its scores count"
@@ -239,7 +311,9 @@ def test_readings_are_recognised(full: Collection) -> None:
     assert len({len(deviation.rows) for _, deviation in whole.rows}) > 1
     replaced = {reading.name: deviation for reading, deviation in whole.rows}["replaced"]
     (group,) = [
-        g for g in full.groups if (g.label, g.memory) == ("er+da", 1000) and ("method.mix.replay", 0.0) in g.changed
+        g
+        for g in full.groups
+        if (g.label, g.memory) == ("er+da", 1000) and ("method.mix.replay", 0.0) in g.changed
     ]
     assert replaced.rows["er+da"].accuracy == group.values("average_accuracy")
     assert replaced.seeds == (0,)

@@ -21,7 +21,7 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 from dualmix.report.collect import collect
 from dualmix.report.gallery import gallery
 from dualmix.report.page import html
-from dualmix.store import Store
+from dualmix.store.folder import Store
 
 from .makers import everything, made, whole_paper
 
@@ -115,7 +115,9 @@ def test_every_figure_has_a_pdf(page: str) -> None:
 
 def test_the_same_store_gives_the_same_tables(page: str, store: Path) -> None:
     again = html(collect(Store(store)))
-    assert re.sub("<script.*?</script>", "", again, flags=re.S) == re.sub("<script.*?</script>", "", page, flags=re.S)
+    assert re.sub("<script.*?</script>", "", again, flags=re.S) == re.sub(
+        "<script.*?</script>", "", page, flags=re.S
+    )
 
 
 def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
@@ -164,7 +166,9 @@ def test_real_images_are_shown_where_they_are(tmp_path: Path) -> None:
     assert {picture.lines[0] for picture in found.rows[1].pictures} <= {"2", "3"}
     for row in found.rows[3:]:
         for picture in row.pictures:
-            assert sum(float(line.split()[0]) for line in picture.lines) == pytest.approx(1, abs=0.02)
+            assert sum(float(line.split()[0]) for line in picture.lines) == pytest.approx(
+                1, abs=0.02
+            )
     for picture in found.rows[0].pictures:
         pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture.uri.partition(",")[2]))))
         wanted = images.train_x[images.train_y == int(picture.lines[0]), :, :, 0]
@@ -190,7 +194,9 @@ def test_the_whole_paper_in_time_and_size(tmp_path: Path) -> None:
     )
     words = ["report", "--store", str(root), "--out", str(out)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ended = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "1140 runs" in ended.stdout and "left out" not in ended.stdout
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 40

@@ -14,7 +14,7 @@ from dualmix.errors import StoreError
 from dualmix.report.collect import collect
 from dualmix.report.commands import again
 from dualmix.report.runs import rank
-from dualmix.store import Store
+from dualmix.store.folder import Store
 
 from .makers import accurate, counts, made
 
@@ -35,14 +35,23 @@ def doubled(run: Path) -> None:
 HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "config": (garbage("config.json"), "config.json cannot be read"),
     "no config": (lambda run: (run / "config.json").unlink(), "has no config.json"),
-    "config list": (lambda run: (run / "config.json").write_text("[1]"), "config.json is not the record of a run"),
+    "config list": (
+        lambda run: (run / "config.json").write_text("[1]"),
+        "config.json is not the record of a run",
+    ),
     "config without settings": (
         lambda run: edit(run / "config.json", lambda c: c.update(config={})),
         "does not hold a configuration",
     ),
     "scores": (garbage("scores.json"), "scores.json cannot be read"),
-    "scores list": (lambda run: (run / "scores.json").write_text("[]"), "scores.json does not hold a record"),
-    "scores empty": (lambda run: (run / "scores.json").write_text("{}"), "scores.json lacks average_accuracy"),
+    "scores list": (
+        lambda run: (run / "scores.json").write_text("[]"),
+        "scores.json does not hold a record",
+    ),
+    "scores empty": (
+        lambda run: (run / "scores.json").write_text("{}"),
+        "scores.json lacks average_accuracy",
+    ),
     "scores edited": (
         lambda run: edit(run / "scores.json", lambda s: s.update(average_accuracy=0.9)),
         "says average_accuracy 0.9, but its confusion counts give 0.5",
@@ -52,11 +61,15 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
         "says forgetting low, but its confusion counts give 0.3",
     ),
     "scores not a number": (
-        lambda run: (run / "scores.json").write_text((run / "scores.json").read_text().replace("0.5", "NaN")),
+        lambda run: (run / "scores.json").write_text(
+            (run / "scores.json").read_text().replace("0.5", "NaN")
+        ),
         "holds NaN or infinity",
     ),
     "facts not a number": (
-        lambda run: (run / "facts.json").write_text((run / "facts.json").read_text().replace('"3.11.7"', "NaN")),
+        lambda run: (run / "facts.json").write_text(
+            (run / "facts.json").read_text().replace('"3.11.7"', "NaN")
+        ),
         "facts.json holds NaN",
     ),
     "counts": (garbage("confusion.npz"), "confusion.npz is damaged"),
@@ -135,7 +148,10 @@ def test_runs_that_differ_in_device_alone_are_not_two_seeds(tmp_path: Path) -> N
     made(tmp_path, "er", 0, {"threads": 2}, name="b")
     found = collect(Store(tmp_path))
     assert [run.name for run in found.runs] == ["a"]
-    assert found.left_out[0].run == "b" and "seed of a but for device or threads" in found.left_out[0].text
+    assert (
+        found.left_out[0].run == "b"
+        and "seed of a but for device or threads" in found.left_out[0].text
+    )
 
 
 def test_a_run_half_done_is_not_finished(tmp_path: Path) -> None:
@@ -169,14 +185,22 @@ def test_a_run_half_done_is_not_finished(tmp_path: Path) -> None:
         ("probes.json", b'[{"tally": {}}]'),
         ("probes.json", b'[{"task": 1, "tally": {"adpmix pairs": "many"}}]'),
         ("probes.json", b'[{"task": 1, "operators": {"view": 3}}]'),
-        ("probes.json", b'[{"task": 1, "operators": {"view": {"mean_variance": null, "covariance": 1}}}]'),
+        (
+            "probes.json",
+            b'[{"task": 1, "operators": {"view": {"mean_variance": null, "covariance": 1}}}]',
+        ),
         ("probes.json", b'[{"task": 1, "memory_counts": ["x"]}]'),
         ("probes.json", b'[{"task": 1, "norm_ratio": NaN}]'),
-        ("probes.json", b'[{"task": 1, "operators": {"view": {"mean_variance": 1, "covariance": 1, "gap": 1}}}]'),
+        (
+            "probes.json",
+            b'[{"task": 1, "operators": {"view": {"mean_variance": 1, "covariance": 1, "gap": 1}}}]',
+        ),
         ("log.jsonl", b"\xff\xfe"),
     ],
 )
-def test_a_run_can_do_without_some_files_but_says_so(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_run_can_do_without_some_files_but_says_so(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     (made(tmp_path, "er") / name).write_bytes(content)
     found = collect(Store(tmp_path))
     assert len(found.runs) == 1 and not found.left_out
@@ -184,7 +208,12 @@ def test_a_run_can_do_without_some_files_but_says_so(tmp_path: Path, name: str, 
 
 
 def test_what_differs_from_the_preset_is_found(tmp_path: Path) -> None:
-    made(tmp_path, "er", 0, {"method.memory": 50, "probes.on": True, "device": "cuda", "save_every": 7})
+    made(
+        tmp_path,
+        "er",
+        0,
+        {"method.memory": 50, "probes.on": True, "device": "cuda", "save_every": 7},
+    )
     made(tmp_path, "er", 0, {"stream.first": 10, "method.lr": 0.05})
     made(tmp_path, "er", 0, {"method.memory": 40, "method.memory_batch": 9, "order_seed": 4})
     made(tmp_path, "iid-offline", 0)
@@ -204,7 +233,10 @@ def test_a_name_of_ones_own_is_compared_with_its_method(tmp_path: Path) -> None:
     edit(run / "config.json", lambda config: config.update(label="mine"))
     (group,) = collect(Store(tmp_path)).groups
     assert (group.label, dict(group.changed)) == ("mine", {"method.lr": 0.3})
-    assert again(group) == "dualmix run er --data.name cifar100 --method.memory 1000 --method.lr 0.3 --seed 0"
+    assert (
+        again(group)
+        == "dualmix run er --data.name cifar100 --method.memory 1000 --method.lr 0.3 --seed 0"
+    )
 
 
 def test_a_rows_own_setting_on_a_data_set_is_no_change(tmp_path: Path) -> None:
@@ -219,16 +251,25 @@ def test_a_rows_own_setting_on_a_data_set_is_no_change(tmp_path: Path) -> None:
 
 def test_runs_on_other_images_are_not_averaged(tmp_path: Path) -> None:
     made(tmp_path, "er", 0)
-    made(tmp_path, "er", 1, fingerprint="e" * 64, notes=["subset: 1 of 500 training images a class"])
+    made(
+        tmp_path, "er", 1, fingerprint="e" * 64, notes=["subset: 1 of 500 training images a class"]
+    )
     found = collect(Store(tmp_path))
     assert [len(group.runs) for group in found.groups] == [1, 1]
     assert {group.content.subset for group in found.groups} == {True, False}
 
 
 def test_scores_are_computed_from_the_counts(tmp_path: Path) -> None:
-    """What scores.json says beside accuracy and forgetting is not even looked at, but for what counts cannot tell."""
+    """What scores.json says beside accuracy and forgetting is not even looked at, but for what
+    counts cannot tell.
+    """
     run = made(tmp_path, "er", table=counts([[5], [2, 7]]))
-    junk = {"er_new_old": "none", "average_accuracy_by_task": [9], "anytime_accuracy": 1e308, "online_accuracy": 0.3}
+    junk = {
+        "er_new_old": "none",
+        "average_accuracy_by_task": [9],
+        "anytime_accuracy": 1e308,
+        "online_accuracy": 0.3,
+    }
     edit(run / "scores.json", lambda scores: scores.update(junk))
     found = collect(Store(tmp_path)).runs[0].scores
     assert found["average_accuracy_by_task"] == [0.5, pytest.approx(0.45)]
@@ -237,7 +278,9 @@ def test_scores_are_computed_from_the_counts(tmp_path: Path) -> None:
 
 
 def test_confusion_is_summed_by_task(tmp_path: Path) -> None:
-    """After task 2, 2 of the first task's 10 images are right and 8 go to the second; 7 of the second's are right."""
+    """After task 2, 2 of the first task's 10 images are right and 8 go to the second; 7 of the
+    second's are right.
+    """
     made(tmp_path, "er", table=counts([[5], [2, 7]]))
     assert collect(Store(tmp_path)).runs[0].confusion.tolist() == [[2, 8], [3, 7]]
 
@@ -249,5 +292,15 @@ def test_an_absent_store_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_methods_stand_in_the_papers_order() -> None:
-    order = ["finetune", "agem", "er", "er+da", "er+enmix", "er+adpmix", "er+dualmix", "gss", "mine"]
+    order = [
+        "finetune",
+        "agem",
+        "er",
+        "er+da",
+        "er+enmix",
+        "er+adpmix",
+        "er+dualmix",
+        "gss",
+        "mine",
+    ]
     assert sorted(set(order), key=rank) == order

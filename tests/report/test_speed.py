@@ -1,4 +1,6 @@
-"""The benchmark on the page: read back whole, drawn with its limits and verdicts, and shown as a table."""
+"""The benchmark on the page: read back whole, drawn with its limits and verdicts, and shown as a
+table.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from dualmix.bench import record
+from dualmix.bench.bench import record
 from dualmix.errors import DualmixError
 from dualmix.report.collect import collect
 from dualmix.report.speed import read
-from dualmix.store import Store
+from dualmix.store.folder import Store
 
 from .makers import measured
 
@@ -39,7 +41,10 @@ def test_a_record_is_read_back_whole(tmp_path: Path) -> None:
         ("[]", "is no record"),
         ("{}", "is no record"),
         ('{"rows": [{"name": 1}], "scale": []}', "is no record"),
-        ('{"rows": [], "scale": [], "host": {"processor": "p"}, "versions": {"torch": "2"}}', "holds no measurement"),
+        (
+            '{"rows": [], "scale": [], "host": {"processor": "p"}, "versions": {"torch": "2"}}',
+            "holds no measurement",
+        ),
     ],
 )
 def test_another_file_is_refused_in_a_sentence(tmp_path: Path, content: str, says: str) -> None:
@@ -69,23 +74,41 @@ def test_the_figure_shows_ratios_limits_and_verdicts(tmp_path: Path) -> None:
     assert "1.40 missed" in json.dumps(answers)
     assert {layer["mark"]["type"] for layer in step["layer"]} == {"rule", "point", "tick", "text"}
     (stages,) = scale["datasets"].values()
-    assert [(row["images"], row["ms"], row["mb"]) for row in stages] == [(500, 12.3, 310.2), (1000, 12.5, 311.0)]
+    assert [(row["images"], row["ms"], row["mb"]) for row in stages] == [
+        (500, 12.3, 310.2),
+        (1000, 12.5, 311.0),
+    ]
 
 
 def test_the_page_has_the_table_and_the_figure(dualmix_: Command, tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
     path = filed(tmp_path / "bench.json")
     (tmp_path / "store").mkdir()
-    code, _, _ = dualmix_("report", "--store", tmp_path / "store", "--bench", path, "--figures", "figures")
+    code, _, _ = dualmix_(
+        "report", "--store", tmp_path / "store", "--bench", path, "--figures", "figures"
+    )
     page = Path("report.html").read_text(encoding="utf-8")
     assert code == 0 and '<a href="#bench">Bench</a>' in page
     section = re.search('<section id="bench">(.*?)</section>', page, re.S)
     assert section
-    for cell in ("108.00 ms", "1.07–1.09", "≤ 1.12", "≥ 1.45", "missed", "unclear", "300 MB", "12.30", "1,000"):
+    for cell in (
+        "108.00 ms",
+        "1.07–1.09",
+        "≤ 1.12",
+        "≥ 1.45",
+        "missed",
+        "unclear",
+        "300 MB",
+        "12.30",
+        "1,000",
+    ):
         assert f">{cell}<" in section[1], cell
     assert section[1].count("<tr>") == 1 + len(measured().rows) + 1 + len(measured().stages)
     assert Path("figures/bench-step.svg").read_text().startswith("<svg")
-    assert {path.name for path in Path("figures").iterdir()} >= {"bench-scale-run.svg", "bench-500-answers.pdf"}
+    assert {path.name for path in Path("figures").iterdir()} >= {
+        "bench-scale-run.svg",
+        "bench-500-answers.pdf",
+    }
 
 
 def test_the_bench_goes_with_the_page_only(dualmix_: Command, tmp_path: Path) -> None:

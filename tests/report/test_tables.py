@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmix.cli.words import split
-from dualmix.config import compose
-from dualmix.metrics import Interval
-from dualmix.paper import jobs
-from dualmix.report import commands, words
+from dualmix.cli.flags import split
+from dualmix.config.compose import compose
+from dualmix.paper.tables import jobs
+from dualmix.report import commands
+from dualmix.report import text_tables as words
 from dualmix.report.collect import collect
 from dualmix.report.runs import Collection
 from dualmix.report.tables import Cell, Table, contests, holm, mark, others, paired_p, tables, text
-from dualmix.store import Store
+from dualmix.runs.metrics import Interval
+from dualmix.store.folder import Store
 
 from .makers import accurate, everything, made
 
@@ -30,7 +31,12 @@ def read(root: Path) -> Collection:
 
 
 def find(
-    found: Collection, table: int, label: str, data: str = "cifar100", memory: int = 1000, score: str = ""
+    found: Collection,
+    table: int,
+    label: str,
+    data: str = "cifar100",
+    memory: int = 1000,
+    score: str = "",
 ) -> Cell:
     (cell,) = [
         cell
@@ -42,13 +48,21 @@ def find(
 
 
 def test_a_cell_has_ours_beside_the_papers(tmp_path: Path) -> None:
-    """5, 6 and 10: mean 7, deviation sqrt(7), half width 4.303 * sqrt(7 / 3) = 6.57; the paper has 8.4 ± 0.5."""
+    """5, 6 and 10: mean 7, deviation sqrt(7), half width 4.303 * sqrt(7 / 3) = 6.57; the paper has
+    8.4 ± 0.5.
+    """
     accurate(tmp_path, "er", [5, 6, 10])
     cell = find(read(tmp_path), 1, "er")
     assert cell.ours is not None
-    assert (cell.ours.mean, cell.ours.half, cell.ours.n) == (pytest.approx(7), pytest.approx(6.5724, abs=1e-3), 3)
+    assert (cell.ours.mean, cell.ours.half, cell.ours.n) == (
+        pytest.approx(7),
+        pytest.approx(6.5724, abs=1e-3),
+        3,
+    )
     assert (cell.paper, cell.mark) == ((8.4, 0.5), "")
-    assert cell.command == "dualmix sweep table1 --methods er --data cifar100 --memory 1000 --seeds 3"
+    assert (
+        cell.command == "dualmix sweep table1 --methods er --data cifar100 --memory 1000 --seeds 3"
+    )
     assert text(cell.ours) == "7.0 ± 6.6" and text(cell.paper) == "8.4 ± 0.5" and text(None) == "–"
 
 
@@ -75,9 +89,17 @@ def test_what_is_missing_has_the_command_that_makes_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ours", "expected"),
-    [((10.0, 1.0), "above"), ((9.0, 1.0), ""), ((6.0, 1.0), "below"), ((7.0, 1.0), ""), ((50.0, float("nan")), "")],
+    [
+        ((10.0, 1.0), "above"),
+        ((9.0, 1.0), ""),
+        ((6.0, 1.0), "below"),
+        ((7.0, 1.0), ""),
+        ((50.0, float("nan")), ""),
+    ],
 )
-def test_a_mark_stands_where_the_intervals_do_not_meet(ours: tuple[float, float], expected: str) -> None:
+def test_a_mark_stands_where_the_intervals_do_not_meet(
+    ours: tuple[float, float], expected: str
+) -> None:
     assert mark(Interval(ours[0], 1.0, ours[1], 3), (8.0, 0.5)) == expected
     assert mark(None, (8.0, 0.5)) == mark(Interval(9.0, 1.0, 0.1, 3), None) == ""
 
@@ -88,7 +110,9 @@ def test_the_best_is_high_in_accuracy_and_low_in_forgetting(tmp_path: Path) -> N
     made(tmp_path, "er+da")
     found = read(tmp_path)
     bests = {
-        (cell.label, cell.column.score) for cell in tables(found)[2].cells() if cell.best and cell.column.memory == 1000
+        (cell.label, cell.column.score)
+        for cell in tables(found)[2].cells()
+        if cell.best and cell.column.memory == 1000
     }
     assert bests == {("er+da", "average_accuracy"), ("er+da", "forgetting")}
     papers = {(c.label, c.column.score) for c in tables(found)[2].cells() if c.paper_best}
@@ -120,10 +144,15 @@ def test_only_the_preset_on_the_whole_stream_counts(tmp_path: Path) -> None:
 
 def test_other_images_get_columns_of_their_own(tmp_path: Path) -> None:
     made(tmp_path, "er", 0)
-    made(tmp_path, "er", 1, fingerprint="e" * 64, notes=["subset: 5 of 500 training images a class"])
+    made(
+        tmp_path, "er", 1, fingerprint="e" * 64, notes=["subset: 5 of 500 training images a class"]
+    )
     table = tables(read(tmp_path))[0]
     cells = [cell for cell in table.rows["er"] if cell.ours]
-    assert [(cell.column.content.subset, cell.group.seeds) for cell in cells] == [(False, (0,)), (True, (1,))]
+    assert [(cell.column.content.subset, cell.group.seeds) for cell in cells] == [
+        (False, (0,)),
+        (True, (1,)),
+    ]
     assert len(table.columns) == 12
 
 
@@ -133,7 +162,9 @@ def test_the_paired_test_is_scipys(differences: list[float]) -> None:
     from scipy.stats import ttest_1samp
 
     if np.std(differences, ddof=1) > 1e-3:
-        assert paired_p(differences) == pytest.approx(ttest_1samp(differences, 0).pvalue, rel=1e-6, abs=1e-12)
+        assert paired_p(differences) == pytest.approx(
+            ttest_1samp(differences, 0).pvalue, rel=1e-6, abs=1e-12
+        )
 
 
 def test_no_test_without_spread_or_with_one_seed() -> None:
@@ -144,7 +175,9 @@ def test_no_test_without_spread_or_with_one_seed() -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_by_definition(values: list[float]) -> None:
-    """A hypothesis is rejected at a level if it and all smaller p pass p_(k) <= level / (m - k + 1)."""
+    """A hypothesis is rejected at a level if it and all smaller p pass p_(k) <= level / (m - k +
+    1).
+    """
     corrected = holm(values)
     for level in (0.01, 0.05, 0.3):
         order = sorted(range(len(values)), key=lambda i: values[i])
@@ -158,7 +191,12 @@ def test_holm_by_definition(values: list[float]) -> None:
 
 def test_holm_keeps_the_order_of_p_values() -> None:
     """0.01 * 3, 0.03 * 2, and 0.04 * 1 which must not fall below the one before."""
-    assert holm([0.01, 0.04, None, 0.03]) == [pytest.approx(0.03), pytest.approx(0.06), None, pytest.approx(0.06)]
+    assert holm([0.01, 0.04, None, 0.03]) == [
+        pytest.approx(0.03),
+        pytest.approx(0.06),
+        None,
+        pytest.approx(0.06),
+    ]
 
 
 def test_pairs_are_made_by_seed(tmp_path: Path) -> None:
@@ -168,7 +206,12 @@ def test_pairs_are_made_by_seed(tmp_path: Path) -> None:
     accurate(tmp_path, "er+da", [50, 50])
     accurate(tmp_path, "er+dualmix", [30], {"method.memory": 2000})
     (accuracy, forgetting) = contests(read(tmp_path))
-    assert (accuracy.base, accuracy.label, accuracy.memory, accuracy.seeds) == ("er", "er+dualmix", 1000, (0, 1))
+    assert (accuracy.base, accuracy.label, accuracy.memory, accuracy.seeds) == (
+        "er",
+        "er+dualmix",
+        1000,
+        (0, 1),
+    )
     assert accuracy.difference.mean == pytest.approx(12)
     assert accuracy.difference.half == pytest.approx(12.706 * 2.828427 / 2**0.5, rel=1e-3)
     assert accuracy.p == accuracy.holm == pytest.approx(2 * (0.5 - np.arctan(6) / np.pi))
@@ -180,7 +223,9 @@ def words_of(command: str) -> list[str]:
 
 
 def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
-    """Every command of a table names runs of the paper's grid, and that of a group gives the group's key back."""
+    """Every command of a table names runs of the paper's grid, and that of a group gives the
+    group's key back.
+    """
     everything(tmp_path)
     made(tmp_path, "er", 7, {"method.memory": 2000, "stream.class_order": "fixed", "order_seed": 3})
     made(tmp_path, "er", 9, {"model.mean": [0.5, 0.5, 0.5], "model.std": [0.2, 0.2, 0.2]})
@@ -190,7 +235,17 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
         if words_[0] == "sweep":
             flags = dict(zip(words_[2::2], words_[3::2], strict=True))
             memory = [int(flags["--memory"])] if "--memory" in flags else []
-            assert len(jobs(words_[1], methods=[flags["--methods"]], data=[flags["--data"]], memory=memory)) == 10
+            assert (
+                len(
+                    jobs(
+                        words_[1],
+                        methods=[flags["--methods"]],
+                        data=[flags["--data"]],
+                        memory=memory,
+                    )
+                )
+                == 10
+            )
     for group in found.groups:
         command = commands.again(group)
         if command.startswith("for"):
@@ -199,7 +254,9 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
             command = command.removesuffix("; done").replace("$seed", str(group.runs[0].seed))
         rest, overrides, faults, _ = split(words_of(command))
         assert not faults and rest[0] == "run"
-        assert compose(rest[1], overrides).config.key(group.content.fingerprint) == group.runs[0].key
+        assert (
+            compose(rest[1], overrides).config.key(group.content.fingerprint) == group.runs[0].key
+        )
 
 
 def test_seeds_with_gaps_are_listed(tmp_path: Path) -> None:
@@ -246,7 +303,9 @@ def test_csv(small: Collection) -> None:
     rows = list(csv.DictReader(io.StringIO(words.as_csv(small))))
     assert len(rows) == 105 + 63 + 30
     (row,) = [
-        r for r in rows if (r["table"], r["method"], r["memory"], r["data"]) == ("table1", "er", "1000", "cifar100")
+        r
+        for r in rows
+        if (r["table"], r["method"], r["memory"], r["data"]) == ("table1", "er", "1000", "cifar100")
     ]
     assert (float(row["mean"]), int(row["n"]), row["seeds"]) == (pytest.approx(11), 2, "0 1")
     assert (row["paper"], row["paper_half"], row["best"]) == ("8.4", "0.5", "0")

@@ -9,8 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dualmix.cli import bench, data, many, one, results
-from dualmix.cli.words import split
+from dualmix.cli import bench, data, results
+from dualmix.cli import run as one
+from dualmix.cli import sweep as many
+from dualmix.cli.flags import split
 from dualmix.errors import DualmixError
 
 STORE = "runs"
@@ -70,9 +72,13 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=_Parser
+    )
 
-    def add(name: str, command: Any, doc: str, *, prepare: Any = _nothing, **more: Any) -> argparse.ArgumentParser:
+    def add(
+        name: str, command: Any, doc: str, *, prepare: Any = _nothing, **more: Any
+    ) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=doc, description=doc, allow_abbrev=False, **more)
         made.set_defaults(command=command, prepare=prepare)
         return made

@@ -22,29 +22,40 @@ def add_commands(add: Any, plain: argparse.ArgumentParser) -> None:
         "gives no verdict.",
     )
     bench.add_argument("groups", nargs="*", metavar="GROUP", help="what to measure")
-    bench.add_argument("--rounds", type=int, default=15, metavar="N", help="how often (default: 15)")
-    bench.add_argument("--methods", action="append", metavar="NAME", help="only these methods' steps")
+    bench.add_argument(
+        "--rounds", type=int, default=15, metavar="N", help="how often (default: 15)"
+    )
+    bench.add_argument(
+        "--methods", action="append", metavar="NAME", help="only these methods' steps"
+    )
     bench.add_argument(
         "--against",
         action="append",
         metavar="PACKAGE",
         help="also measure ER by another package, which must be installed: avalanche",
     )
-    bench.add_argument("--out", type=Path, metavar="FILE", help="also write the record, which `report --bench` shows")
+    bench.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="also write the record, which `report --bench` shows",
+    )
     for name, default, doc in (
         ("images", 1_000_000, "length of the scale run"),
         ("classes", 10_000, "classes of the scale run"),
         ("batch", 100, "new images of a step in the scale run"),
         ("width", 8, "channels of its network's first stage; the paper's is 20"),
     ):
-        bench.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{doc} (default: {default})")
+        bench.add_argument(
+            f"--{name}", type=int, default=default, metavar="N", help=f"{doc} (default: {default})"
+        )
 
 
 def _bench(given: argparse.Namespace) -> int:
-    from dualmix import bench, growth
-    from dualmix.files import make_folder, write_bytes
-    from dualmix.progress import Countdown
-    from dualmix.show.bench import bench_table, scale_table
+    from dualmix.bench import bench, growth
+    from dualmix.cli.progress import Countdown
+    from dualmix.cli.show.bench import bench_table, scale_table
+    from dualmix.store.files import make_folder, write_bytes
 
     for name in ("rounds", "images", "classes", "batch", "width"):
         if getattr(given, name) < 1:
@@ -63,7 +74,11 @@ def _bench(given: argparse.Namespace) -> int:
     if "scale" in given.groups:
         with Countdown(console, given.images, "images") as countdown:
             stages = growth.scale(
-                given.images, given.classes, batch=given.batch, width=given.width, watch=countdown.show
+                given.images,
+                given.classes,
+                batch=given.batch,
+                width=given.width,
+                watch=countdown.show,
             )
     record = bench.record(found, stages, given.against or ())
     if given.out:

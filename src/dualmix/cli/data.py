@@ -14,12 +14,18 @@ def add_commands(commands: Any, kind: type[argparse.ArgumentParser]) -> None:
     """Add these commands to the command line, with parsers of this kind."""
     doc = "Get, list and check data sets."
     data = commands.add_parser("data", help=doc, description=doc, allow_abbrev=False)
-    actions = data.add_subparsers(title="actions", metavar="ACTION", required=True, parser_class=kind)
+    actions = data.add_subparsers(
+        title="actions", metavar="ACTION", required=True, parser_class=kind
+    )
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     for name, command, doc in (
         ("get", _get, "Download a data set; a broken transfer goes on where it stopped."),
-        ("verify", _verify, "Count classes, check shapes and checksums, and say what the files are."),
+        (
+            "verify",
+            _verify,
+            "Count classes, check shapes and checksums, and say what the files are.",
+        ),
         ("list", _list, "Show which data sets are here, where, and how big."),
     ):
         made = actions.add_parser(
@@ -32,7 +38,9 @@ def add_commands(commands: Any, kind: type[argparse.ArgumentParser]) -> None:
             "--data.path, --data.size, --data.held_out, --data.split_seed.",
         )
         if name == "get":
-            made.add_argument("--url", action="append", help="fetch from another address; the checksum stays")
+            made.add_argument(
+                "--url", action="append", help="fetch from another address; the checksum stays"
+            )
         if name == "list":
             made.set_defaults(name="digits")
         else:
@@ -41,7 +49,7 @@ def add_commands(commands: Any, kind: type[argparse.ArgumentParser]) -> None:
 
 
 def _compose(given: argparse.Namespace, overrides: dict[str, str], faults: list[str]) -> None:
-    from dualmix.config import compose_data
+    from dualmix.config.compose import compose_data
 
     given.data = compose_data({"data.name": given.name, **overrides}, faults)
 
@@ -51,13 +59,17 @@ def _get(given: argparse.Namespace) -> int:
     from dualmix.data.fetch import get
 
     path = get(given.data.name, root(given.data.root), progress=not given.json, urls=given.url)
-    print(json.dumps({"name": given.data.name, "path": str(path)}) if given.json else f"{path} is here and whole.")
+    print(
+        json.dumps({"name": given.data.name, "path": str(path)})
+        if given.json
+        else f"{path} is here and whole."
+    )
     return 0
 
 
 def _verify(given: argparse.Namespace) -> int:
+    from dualmix.cli.show.data import verification
     from dualmix.data.verify import verify
-    from dualmix.show.data import verification
 
     report = verify(given.data)
     if given.json:
@@ -68,9 +80,9 @@ def _verify(given: argparse.Namespace) -> int:
 
 
 def _list(given: argparse.Namespace) -> int:
+    from dualmix.cli.show.data import data_table
     from dualmix.data.catalog import root
     from dualmix.data.verify import listing
-    from dualmix.show.data import data_table
 
     where = root(given.data.root)
     entries = listing(where)

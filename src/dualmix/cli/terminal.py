@@ -18,7 +18,9 @@ def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
 
 
 def asked_to_stop() -> Callable[[], bool]:
-    """Return a function that tells whether Ctrl-C or a polite kill has come; the second time ends at once."""
+    """Return a function that tells whether Ctrl-C or a polite kill has come; the second time ends
+    at once.
+    """
     asked: list[int] = []
 
     def ask(caught: int, _: object) -> None:

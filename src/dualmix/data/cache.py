@@ -1,8 +1,8 @@
 """Cache: every data set is decoded once and then memory-mapped by all processes that use it.
 
-A decoded set is a folder ``<root>/.decoded/<name>-<signature>/`` of ``.npy`` files and a ``meta.json``. It is
-written under a temporary name, synced and renamed, so what carries the final name is complete.
-"""
+A decoded set is a folder ``<root>/.decoded/<name>-<signature>/`` of ``.npy`` files and a
+``meta.json``. It is written under a temporary name, synced and renamed, so what carries the final
+name is complete."""
 
 from __future__ import annotations
 
@@ -40,7 +40,13 @@ def places(root: Path) -> list[Path]:
     return [*beside, *(p for p in [fallback / FOLDER] if p not in beside)]
 
 
-def load(name: str, source: Source, root: Path, decode: Callable[[Source], Decoded], version: int = FORMAT) -> Images:
+def load(
+    name: str,
+    source: Source,
+    root: Path,
+    decode: Callable[[Source], Decoded],
+    version: int = FORMAT,
+) -> Images:
     """Open the decoded set, decoding it first if that was not done yet.
 
     Parameters
@@ -104,7 +110,9 @@ def _writable(place: Path) -> bool:
         return False
 
 
-def _fill(place: Path, stem: str, name: str, source: Source, decode: Callable[[Source], Decoded]) -> Images:
+def _fill(
+    place: Path, stem: str, name: str, source: Source, decode: Callable[[Source], Decoded]
+) -> Images:
     from filelock import FileLock
 
     with FileLock(place / f".{stem}.lock"):
@@ -122,7 +130,11 @@ def _fill(place: Path, stem: str, name: str, source: Source, decode: Callable[[S
             work.rename(place / stem)
             _sync_folder(place)
         except OSError as fault:
-            reason = "there is no room left" if fault.errno == errno.ENOSPC else (fault.strerror or str(fault))
+            reason = (
+                "there is no room left"
+                if fault.errno == errno.ENOSPC
+                else (fault.strerror or str(fault))
+            )
             raise DataError(
                 f"The decoded copy of {name} cannot be written to {place} ({reason}): "
                 "make room, or point --data.root or DUALMIX_DATA elsewhere."
@@ -132,7 +144,9 @@ def _fill(place: Path, stem: str, name: str, source: Source, decode: Callable[[S
         _forget_older(place, stem, name, source)
     images = opened(place / stem)
     if images is None:
-        raise DataError(f"The decoded copy of {name} in {place} vanished or changed while it was opened: try again.")
+        raise DataError(
+            f"The decoded copy of {name} in {place} vanished or changed while it was opened: try again."
+        )
     return images
 
 

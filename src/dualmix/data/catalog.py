@@ -42,7 +42,8 @@ class Dataset:
     decode
         Reads what was found.
     classes, shape, train, test
-        The full set: classes, (C, H, W), training and test images a class; None where it depends on the user.
+        The full set: classes, (C, H, W), training and test images a class; None where it depends on
+        the user.
     downloads
         Published files that ``data get`` fetches.
     obtain
@@ -162,6 +163,8 @@ DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
 
 
 def root(data_root: Path | str | None = None) -> Path:
-    """Say where data lie: the folder given, else ``DUALMIX_DATA``, else the platform's cache folder."""
+    """Say where data lie: the folder given, else ``DUALMIX_DATA``, else the platform's cache
+    folder.
+    """
     given = data_root or os.environ.get("DUALMIX_DATA")
     return Path(given).expanduser().absolute() if given else cache.platform_folder()

@@ -1,4 +1,6 @@
-"""CIFAR-100: 60,000 images of 32 x 32 in 100 fine classes, from the python or binary files or archives."""
+"""CIFAR-100: 60,000 images of 32 x 32 in 100 fine classes, from the python or binary files or
+archives.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,15 @@ CONTENT = {
 }
 """`content_digest` of the official images and fine labels.
 
-Computed from a complete copy (500 and 100 images a class, ``meta`` of the published md5) that was rebuilt
-losslessly from a PNG edition of the set in another order. The published md5 cover the order too and so
-could not be compared: files of the official md5 are taken as official without looking at these constants.
-"""
+Computed from a complete copy (500 and 100 images a class, ``meta`` of the published md5) that was
+rebuilt losslessly from a PNG edition of the set in another order. The published md5 cover the order
+too and so could not be compared: files of the official md5 are taken as official without looking at
+these constants. """
 
 FIRST_LABEL = 19
-"""The fine label of the first published training image, a piece of cattle: another one proves another order."""
+"""The fine label of the first published training image, a piece of cattle: another one proves
+another order.
+"""
 
 LARGEST = 1 << 29
 RECORD = 2 + 3072
@@ -87,9 +91,14 @@ def decode(source: Source) -> Decoded:
     classes = _names(content[members[2]], f"{source.where}/{members[2]}", python)
     for part, (_, y) in (("train", train), ("test", test)):
         if len(y) and y.max() >= len(classes):
-            raise DataError(f"{source.where} is damaged, its {part} labels name classes that are not there: {REMEDY}.")
+            raise DataError(
+                f"{source.where} is damaged, its {part} labels name classes that are not there: {REMEDY}."
+            )
     if python:
-        published = all(hashlib.md5(content[n], usedforsecurity=False).hexdigest() == MD5[n] for n in members[:2])
+        published = all(
+            hashlib.md5(content[n], usedforsecurity=False).hexdigest() == MD5[n]
+            for n in members[:2]
+        )
     else:
         published = source.where.is_file() and checksum(source.where) == MD5[source.where.name]
     native = Decoded(*train, *test, classes)
@@ -104,12 +113,16 @@ def decode(source: Source) -> Decoded:
 
 
 def content_digest(x: Pixels, y: Labels) -> str:
-    """Hash images and labels so that their order does not matter: sha256 of the sorted sha256 of each image.
+    """Hash images and labels so that their order does not matter: sha256 of the sorted sha256 of
+    each image.
 
-    An image is hashed as its label in one byte, followed by its pixels row by row with the channels last.
-    """
+    An image is hashed as its label in one byte, followed by its pixels row by row with the channels
+    last."""
     rows = np.ascontiguousarray(x).reshape(len(x), -1)
-    each = sorted(hashlib.sha256(bytes([label]) + row.tobytes()).digest() for label, row in zip(y, rows, strict=True))
+    each = sorted(
+        hashlib.sha256(bytes([label]) + row.tobytes()).digest()
+        for label, row in zip(y, rows, strict=True)
+    )
     return hashlib.sha256(b"".join(each)).hexdigest()
 
 
@@ -150,7 +163,9 @@ def _from_archive(path: Path, members: tuple[str, ...]) -> dict[str, bytes]:
                 if member is None or stream is None:
                     continue
                 if entry.size > LARGEST:
-                    raise DataError(f"{path} claims {entry.size} bytes for {entry.name}, which is absurd: {REMEDY}.")
+                    raise DataError(
+                        f"{path} claims {entry.size} bytes for {entry.name}, which is absurd: {REMEDY}."
+                    )
                 content[member] = stream.read()
     except (tarfile.TarError, zlib.error, EOFError, OSError):
         raise DataError(f"{path} is cut short or damaged: {REMEDY}.") from None
@@ -175,7 +190,9 @@ def _pickled(raw: bytes, name: str) -> tuple[Pixels, Labels]:
         and all(type(label) is int and 0 <= label < 256 for label in labels)
     )
     if not right:
-        raise DataError(f"{name} is a pickle but not of CIFAR-100's images and fine labels: {REMEDY}.")
+        raise DataError(
+            f"{name} is a pickle but not of CIFAR-100's images and fine labels: {REMEDY}."
+        )
     assert isinstance(data, np.ndarray)
     return _upright(data), np.array(labels, dtype=np.int64)
 

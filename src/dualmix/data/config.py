@@ -21,8 +21,12 @@ class Data(Settings):
         paper="CIFAR-100, Mini-ImageNet, Tiny-ImageNet",
         source="ours",
     )
-    root: Path | None = value(None, "folder that holds the data; else DUALMIX_DATA, else the platform's cache folder")
-    path: Path | None = value(None, "your own data: a folder for `folder`, a .npz file for `arrays`")
+    root: Path | None = value(
+        None, "folder that holds the data; else DUALMIX_DATA, else the platform's cache folder"
+    )
+    path: Path | None = value(
+        None, "your own data: a folder for `folder`, a .npz file for `arrays`"
+    )
     size: int | None = value(
         None,
         "height and width to resize images to when they are decoded; native if not given",
@@ -31,7 +35,9 @@ class Data(Settings):
         ge=4,
         le=1024,
     )
-    held_out: float = value(0.2, "share of each class for testing where the data are not divided", gt=0, lt=1)
+    held_out: float = value(
+        0.2, "share of each class for testing where the data are not divided", gt=0, lt=1
+    )
     split_seed: int = value(
         0,
         "seed of the draw of test images where the data are not divided",

@@ -32,11 +32,15 @@ def find(root: Path, data: Data) -> Source:
                 data.held_out,
                 data.split_seed,
             )
-    raise DataError("scikit-learn's handwritten digits are not installed: run `pip install scikit-learn`.")
+    raise DataError(
+        "scikit-learn's handwritten digits are not installed: run `pip install scikit-learn`."
+    )
 
 
 def decode(source: Source) -> Decoded:
-    """Read the digits as 8 x 8 grey images, 0..16 stretched to 0..255, and hold out a share of each class."""
+    """Read the digits as 8 x 8 grey images, 0..16 stretched to 0..255, and hold out a share of each
+    class.
+    """
     from sklearn.datasets import load_digits
 
     assert source.held_out is not None and source.seed is not None

@@ -1,4 +1,6 @@
-"""Fetch: published archives by pooch, with a checksum, progress, and going on after a broken transfer."""
+"""Fetch: published archives by pooch, with a checksum, progress, and going on after a broken
+transfer.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def get(name: str, root: Path, *, progress: bool = True, urls: Sequence[str] | N
     progress
         Show progress on stderr.
     urls
-        Other addresses of the same files, in the same order (a mirror); checksums stay the published ones.
+        Other addresses of the same files, in the same order (a mirror); checksums stay the
+        published ones.
 
     Returns
     -------
@@ -43,8 +46,8 @@ def get(name: str, root: Path, *, progress: bool = True, urls: Sequence[str] | N
     Raises
     ------
     DataError
-        One sentence: nothing to download, no network, a broken transfer (call again to go on), a wrong checksum,
-        no room.
+        One sentence: nothing to download, no network, a broken transfer (call again to go on), a
+        wrong checksum, no room.
     """
     if name not in DATASETS:
         raise ConfigError(f"There is no data set {name!r}: choose one of {', '.join(DATASETS)}.")
@@ -53,7 +56,9 @@ def get(name: str, root: Path, *, progress: bool = True, urls: Sequence[str] | N
         raise DataError(dataset.obtain.format(root=root))
     addresses = list(urls) if urls is not None else [download.url for download in dataset.downloads]
     if len(addresses) != len(dataset.downloads):
-        raise ConfigError(f"{name} needs {len(dataset.downloads)} addresses, but {len(addresses)} are given.")
+        raise ConfigError(
+            f"{name} needs {len(dataset.downloads)} addresses, but {len(addresses)} are given."
+        )
     for download, url in zip(dataset.downloads, addresses, strict=True):
         path = _retrieve(download, url, root, name, progress)
     return path
@@ -79,7 +84,9 @@ def _retrieve(download: Download, url: str, root: Path, name: str, progress: boo
                 downloader=_Resuming(part, show),
             )
     except Timeout:
-        raise DataError(f"Another process is downloading {download.filename} to {root}: wait for it.") from None
+        raise DataError(
+            f"Another process is downloading {download.filename} to {root}: wait for it."
+        ) from None
     except ValueError:
         raise DataError(
             f"What {url} gave is not the published {download.filename} (its checksum is not "
@@ -87,7 +94,11 @@ def _retrieve(download: Download, url: str, root: Path, name: str, progress: boo
             f"into {root} yourself."
         ) from None
     except OSError as fault:
-        reason = "no room is left" if fault.errno == errno.ENOSPC else (fault.strerror or type(fault).__name__)
+        reason = (
+            "no room is left"
+            if fault.errno == errno.ENOSPC
+            else (fault.strerror or type(fault).__name__)
+        )
         raise DataError(
             f"{download.filename} cannot be written to {root} ({reason}): make room or choose another --data.root."
         ) from fault
@@ -95,7 +106,9 @@ def _retrieve(download: Download, url: str, root: Path, name: str, progress: boo
 
 
 class _Resuming:
-    """A downloader for pooch that keeps what has come in ``<file>.part`` and asks only for the rest."""
+    """A downloader for pooch that keeps what has come in ``<file>.part`` and asks only for the
+    rest.
+    """
 
     def __init__(self, part: Path, show: Show) -> None:
         self.part = part
@@ -115,7 +128,9 @@ class _Resuming:
         self.part.replace(output_file)
 
     def transfer(self, url: str, requests: Any) -> None:
-        """Ask for what is lacking and append it, or start again where the server does not offer parts."""
+        """Ask for what is lacking and append it, or start again where the server does not offer
+        parts.
+        """
         start = self.have()
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
@@ -141,7 +156,9 @@ class _Resuming:
         return None
 
     def over_the_end(self, url: str, answer: Any, requests: Any) -> None:
-        """Handle a range that begins at or after the end: the part is complete, or it is of another file."""
+        """Handle a range that begins at or after the end: the part is complete, or it is of another
+        file.
+        """
         total = str(answer.headers.get("Content-Range", "")).rpartition("/")[2]
         if total != str(self.have()):
             self.part.unlink()

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 
 def find(root: Path, data: Data) -> Source:
-    """Take ``train/<class>`` and ``test/<class>``, else one tree of class folders; every file is stamped."""
+    """Take ``train/<class>`` and ``test/<class>``, else one tree of class folders; every file is
+    stamped.
+    """
     assert data.path is not None
     given = data.path.expanduser()
     path = given.resolve() if given.is_dir() else (root / given).resolve()
     if not path.is_dir():
-        raise DataError(f"There is no folder {given}: point --data.path to a folder with one folder a class.")
+        raise DataError(
+            f"There is no folder {given}: point --data.path to a folder with one folder a class."
+        )
     train, test = (path / part for part in ("train", "test"))
     if train.is_dir() != test.is_dir():
         has, lacks = ("train", "test") if train.is_dir() else ("test", "train")
@@ -35,7 +39,9 @@ def find(root: Path, data: Data) -> Source:
     for part in parts:
         folders = subfolders(part)
         if not folders:
-            raise DataError(f"{part} holds no folder: make one folder a class and put its images there.")
+            raise DataError(
+                f"{part} holds no folder: make one folder a class and put its images there."
+            )
         for folder in folders:
             found += walk(str(folder), f"{folder.relative_to(path).as_posix()}/")
     if len(parts) == 2:
@@ -52,7 +58,9 @@ def decode(source: Source) -> Decoded:
     if divided:
         odd = [folder.name for folder in subfolders(base / "test") if folder.name not in label]
         if odd:
-            raise DataError(f"{base / 'test'} has classes that train lacks, such as {odd[0]!r}: remove or rename them.")
+            raise DataError(
+                f"{base / 'test'} has classes that train lacks, such as {odd[0]!r}: remove or rename them."
+            )
     names = [name for name, _, _ in source.stamps]
     if not names:
         raise DataError(f"{base} holds class folders but no image: put images there.")

@@ -1,4 +1,6 @@
-"""Images: labelled pictures, divided for training and testing, that know their content by a fingerprint."""
+"""Images: labelled pictures, divided for training and testing, that know their content by a
+fingerprint.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ Labels = NDArray[np.int64]
 class Decoded:
     """What a decoder hands to the cache: plain arrays in memory, not yet checked.
 
-    ``test_rows`` are the rows that a seeded draw took for testing out of the undivided set, or None where the
-    source itself divides training from testing; the cache keeps them so that two machines can compare.
-    """
+    ``test_rows`` are the rows that a seeded draw took for testing out of the undivided set, or None
+    where the source itself divides training from testing; the cache keeps them so that two machines
+    can compare."""
 
     train_x: Pixels
     train_y: Labels
@@ -34,7 +36,8 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """A data set: uint8 pictures ``(n, H, W, C)`` and labels ``0..K-1``, for training and for testing.
+    """A data set: uint8 pictures ``(n, H, W, C)`` and labels ``0..K-1``, for training and for
+    testing.
 
     Attributes
     ----------
@@ -69,10 +72,10 @@ class Images:
         return channels, height, width
 
     def for_validation(self, share: float) -> Images:
-        """Return the set with the training images also in the place of the test images, which are out of reach."""
-        note = (
-            f"tested on {100 * share:g} % of each class's training images, kept out of the stream; no test image used"
-        )
+        """Return the set with the training images also in the place of the test images, which are
+        out of reach.
+        """
+        note = f"tested on {100 * share:g} % of each class's training images, kept out of the stream; no test image used"
         return replace(self, test_x=self.train_x, test_y=self.train_y, notes=(*self.notes, note))
 
 
@@ -91,15 +94,25 @@ def check(images: Images | Decoded, name: str = "") -> None:
         x: Pixels = getattr(images, f"{part}_x")
         y: Labels = getattr(images, f"{part}_y")
         if x.dtype != np.uint8 or x.ndim != 4:
-            raise DataError(f"{name}: {part} images must be uint8 (n, H, W, C), not {x.dtype} {x.shape}.")
+            raise DataError(
+                f"{name}: {part} images must be uint8 (n, H, W, C), not {x.dtype} {x.shape}."
+            )
         if x.shape[3] not in (1, 3) or 0 in x.shape[1:3]:
-            raise DataError(f"{name}: {part} images must have 1 or 3 channels and some size, not {x.shape[1:]}.")
+            raise DataError(
+                f"{name}: {part} images must have 1 or 3 channels and some size, not {x.shape[1:]}."
+            )
         if y.dtype != np.int64 or y.ndim != 1 or len(y) != len(x):
-            raise DataError(f"{name}: {part} needs one int64 label an image, not {y.shape} for {len(x)} images.")
+            raise DataError(
+                f"{name}: {part} needs one int64 label an image, not {y.shape} for {len(x)} images."
+            )
         if len(x) == 0:
-            raise DataError(f"{name} has no {part} image at all: add some, or choose another held-out share.")
+            raise DataError(
+                f"{name} has no {part} image at all: add some, or choose another held-out share."
+            )
         if y.min() < 0 or y.max() >= len(images.classes):
-            raise DataError(f"{name}: {part} labels must be 0..{len(images.classes) - 1}, not {y.min()}..{y.max()}.")
+            raise DataError(
+                f"{name}: {part} labels must be 0..{len(images.classes) - 1}, not {y.min()}..{y.max()}."
+            )
     if images.train_x.shape[1:] != images.test_x.shape[1:]:
         raise DataError(
             f"{name}: training images are {images.train_x.shape[1:]} but test images "
@@ -108,11 +121,15 @@ def check(images: Images | Decoded, name: str = "") -> None:
     counts = np.bincount(images.train_y, minlength=len(images.classes))
     if counts.min() == 0:
         empty = [str(c) for c, n in zip(images.classes, counts, strict=True) if n == 0]
-        raise DataError(f"{name}: {len(empty)} classes have no training image, the first is {empty[0]!r}; add some.")
+        raise DataError(
+            f"{name}: {len(empty)} classes have no training image, the first is {empty[0]!r}; add some."
+        )
 
 
 def fingerprint(images: Images | Decoded) -> str:
-    """Give the sha256 of pixels, labels, class names and shapes, the same on every machine and byte order."""
+    """Give the sha256 of pixels, labels, class names and shapes, the same on every machine and byte
+    order.
+    """
     digest = hashlib.sha256()
     shapes = [list(images.train_x.shape), list(images.test_x.shape)]
     digest.update(json.dumps([shapes, list(images.classes)]).encode())
@@ -124,7 +141,8 @@ def fingerprint(images: Images | Decoded) -> str:
 
 
 def subset_note(images: Images | Decoded, classes: int, train: int, test: int) -> str | None:
-    """Say in a note how a set falls short of its full number of images, or None where it is complete.
+    """Say in a note how a set falls short of its full number of images, or None where it is
+    complete.
 
     Parameters
     ----------
@@ -134,11 +152,18 @@ def subset_note(images: Images | Decoded, classes: int, train: int, test: int) -
         Classes, training images a class and test images a class of the full set.
     """
     got = [np.bincount(y, minlength=len(images.classes)) for y in (images.train_y, images.test_y)]
-    if len(images.classes) == classes and all((n == full).all() for n, full in zip(got, (train, test), strict=True)):
+    if len(images.classes) == classes and all(
+        (n == full).all() for n, full in zip(got, (train, test), strict=True)
+    ):
         return None
-    if any(n.max() > full for n, full in zip(got, (train, test), strict=True)) or len(images.classes) > classes:
+    if (
+        any(n.max() > full for n, full in zip(got, (train, test), strict=True))
+        or len(images.classes) > classes
+    ):
         return f"not the standard set: {_span(got[0])} training and {_span(got[1])} test images a class"
-    parts = [] if len(images.classes) == classes else [f"{len(images.classes)} of {classes} classes"]
+    parts = (
+        [] if len(images.classes) == classes else [f"{len(images.classes)} of {classes} classes"]
+    )
     parts += [
         f"{_span(got[0])} of {train} training images a class",
         f"{_span(got[1])} of {test} test images a class",

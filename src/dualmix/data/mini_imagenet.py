@@ -1,4 +1,6 @@
-"""Mini-ImageNet: 100 classes of 600 images of 84 x 84, from the three few-shot pickles or class folders."""
+"""Mini-ImageNet: 100 classes of 600 images of 84 x 84, from the three few-shot pickles or class
+folders.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,26 @@ REMEDY = "obtain the file again, Mini-ImageNet has no official address"
 
 
 def find(root: Path, data: Data) -> Source:
-    """Look for the pickles, then for class folders in ``train`` and ``test``, or ``val`` too (few-shot)."""
+    """Look for the pickles, then for class folders in ``train`` and ``test``, or ``val`` too
+    (few-shot).
+    """
     for name in FOLDERS:
         where = root / name
         held = [file for file in PICKLES if (where / file).is_file()]
         if held and len(held) < len(PICKLES):
             lost = [file for file in PICKLES if file not in held]
-            raise DataError(f"Mini-ImageNet needs its three pickles, but {where} lacks {' and '.join(lost)}.")
+            raise DataError(
+                f"Mini-ImageNet needs its three pickles, but {where} lacks {' and '.join(lost)}."
+            )
         if held:
-            return Source("pickles", where, stamps([where / f for f in held], where), data.size, None, data.split_seed)
+            return Source(
+                "pickles",
+                where,
+                stamps([where / f for f in held], where),
+                data.size,
+                None,
+                data.split_seed,
+            )
     for name in FOLDERS[:2]:
         where = root / name
         if (where / "train").is_dir() and (where / "test").is_dir():
@@ -45,14 +58,18 @@ def find(root: Path, data: Data) -> Source:
 def _class_folders(where: Path, data: Data) -> Source:
     parts = {part: subfolders(where / part) for part in PARTS if (where / part).is_dir()}
     train, test = ({folder.name for folder in parts[part]} for part in ("train", "test"))
-    marks = stamps([where / part for part in parts] + [f for folders in parts.values() for f in folders], where)
+    marks = stamps(
+        [where / part for part in parts] + [f for folders in parts.values() for f in folders], where
+    )
     if train and test and not train & test:
         return Source("few-shot folders", where, marks, data.size, None, data.split_seed)
     return Source("class folders", where, marks, data.size)
 
 
 def decode(source: Source) -> Decoded:
-    """Read all classes; where the source does not divide them, 100 of 600 images a class become the test."""
+    """Read all classes; where the source does not divide them, 100 of 600 images a class become the
+    test.
+    """
     if source.kind == "class folders":
         decoded = _divided(source)
     else:
@@ -87,7 +104,9 @@ def _pickles(source: Source) -> tuple[Pixels, Labels, tuple[str, ...]]:
             labels.append(np.full(len(rows), len(classes), np.int64))
             classes.append(name)
     if len(set(classes)) < len(classes):
-        raise DataError(f"{source.where} has a class in two of its pickles, which Mini-ImageNet never has: {REMEDY}.")
+        raise DataError(
+            f"{source.where} has a class in two of its pickles, which Mini-ImageNet never has: {REMEDY}."
+        )
     return np.concatenate(images), np.concatenate(labels), tuple(classes)
 
 
@@ -104,12 +123,16 @@ def _fields(fields: dict[str, Any], path: Path) -> tuple[Pixels, dict[str, Label
         rows = {name: _rows(value, len(x)) for name, value in members.items()}
         if all(len(found) for found in rows.values()):
             return x, rows
-    raise DataError(f"{path} is a pickle but not of Mini-ImageNet's image_data and class_dict: {REMEDY}.")
+    raise DataError(
+        f"{path} is a pickle but not of Mini-ImageNet's image_data and class_dict: {REMEDY}."
+    )
 
 
 def _rows(value: Any, count: int) -> Labels:
     """Give the row numbers of a class, or none at all if any of them is not a row."""
-    whole = isinstance(value, np.ndarray) or (isinstance(value, list) and all(type(n) is int for n in value))
+    whole = isinstance(value, np.ndarray) or (
+        isinstance(value, list) and all(type(n) is int for n in value)
+    )
     if not whole or not len(value) or min(value) < 0 or max(value) >= count:
         return np.empty(0, np.int64)
     return np.asarray(value, np.int64).reshape(-1)
@@ -123,7 +146,12 @@ def _images(folders: list[Path], source: Source) -> tuple[Pixels, Labels]:
 
 
 def _few_shot(source: Source) -> tuple[Pixels, Labels, tuple[str, ...]]:
-    folders = [f for part in PARTS if (source.where / part).is_dir() for f in subfolders(source.where / part)]
+    folders = [
+        f
+        for part in PARTS
+        if (source.where / part).is_dir()
+        for f in subfolders(source.where / part)
+    ]
     return *_images(folders, source), tuple(folder.name for folder in folders)
 
 
@@ -132,5 +160,7 @@ def _divided(source: Source) -> Decoded:
     classes = tuple(folder.name for folder in train)
     if classes != tuple(folder.name for folder in test):
         odd = sorted(set(classes) ^ {folder.name for folder in test})
-        raise DataError(f"{source.where} has {odd[0]} in only one of train and test: both need the same classes.")
+        raise DataError(
+            f"{source.where} has {odd[0]} in only one of train and test: both need the same classes."
+        )
     return Decoded(*_images(train, source), *_images(test, source), classes)

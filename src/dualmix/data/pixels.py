@@ -22,9 +22,8 @@ Read = Callable[[str], IO[bytes]]
 def rgb(image: Image) -> Image:
     """Turn a picture of any mode upright and into RGB.
 
-    Transparency is laid over white. Pixels of 16 bits keep their upper eight; floating-point pixels may lie
-    in [0, 1] or [0, 255].
-    """
+    Transparency is laid over white. Pixels of 16 bits keep their upper eight; floating-point pixels
+    may lie in [0, 1] or [0, 255]."""
     from PIL import Image as Pil
     from PIL import ImageOps
 
@@ -61,14 +60,16 @@ def stack(names: Sequence[str], read: Read, size: int | None, what: str) -> Pixe
     read
         Opens one picture.
     size
-        Height and width to resize to, antialiased and bilinear; None keeps the one size that all must have.
+        Height and width to resize to, antialiased and bilinear; None keeps the one size that all
+        must have.
     what
         The data set, for messages.
 
     Raises
     ------
     DataError
-        When some pictures cannot be read, with their number and the first names, or when sizes differ.
+        When some pictures cannot be read, with their number and the first names, or when sizes
+        differ.
     """
     from PIL import Image as Pil
 
@@ -100,7 +101,11 @@ def stack(names: Sequence[str], read: Read, size: int | None, what: str) -> Pixe
             result[row] = pixels
     if unreadable:
         first = ", ".join(unreadable[:3]) + (", ..." if len(unreadable) > 3 else "")
-        count = "1 file that is no readable image" if len(unreadable) == 1 else f"{len(unreadable)} unreadable images"
+        count = (
+            "1 file that is no readable image"
+            if len(unreadable) == 1
+            else f"{len(unreadable)} unreadable images"
+        )
         raise DataError(f"{what} has {count} ({first}): remove or replace and try again.")
     return result
 

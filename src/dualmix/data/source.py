@@ -1,4 +1,6 @@
-"""Source: where a data set lies on disk, what identifies it, and the choices that shape its decoding."""
+"""Source: where a data set lies on disk, what identifies it, and the choices that shape its
+decoding.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from pathlib import Path
 from dualmix.errors import DataError
 
 Stamp = tuple[str, int, int]
-"""A file's name below the source, its size and its modification time in ns; a folder's size counts as 0."""
+"""A file's name below the source, its size and its modification time in ns; a folder's size counts
+as 0.
+"""
 
 JUNK = {"thumbs.db", "desktop.ini"}
 
@@ -55,7 +59,11 @@ class Source:
 def stamp(path: Path, below: Path) -> Stamp:
     """Stamp one file or folder."""
     facts = path.stat()
-    return path.relative_to(below).as_posix(), 0 if path.is_dir() else facts.st_size, facts.st_mtime_ns
+    return (
+        path.relative_to(below).as_posix(),
+        0 if path.is_dir() else facts.st_size,
+        facts.st_mtime_ns,
+    )
 
 
 def stamps(paths: Iterable[Path], below: Path) -> tuple[Stamp, ...]:
@@ -92,7 +100,9 @@ def missing(title: str, name: str, root: Path, holds: str) -> DataError:
 
 @contextmanager
 def readable(title: str) -> Iterator[None]:
-    """Turn what the system says about unreadable files, or too little memory, into a sentence for the user."""
+    """Turn what the system says about unreadable files, or too little memory, into a sentence for
+    the user.
+    """
     try:
         yield
     except OSError as fault:

@@ -18,7 +18,8 @@ def share(held_out: float) -> Count:
 
 
 def draw(y: Labels, count: Count, seed: int) -> NDArray[np.bool_]:
-    """Mark the test rows: in every class the first ``count(n)`` of a shuffle keyed by seed and label.
+    """Mark the test rows: in every class the first ``count(n)`` of a shuffle keyed by seed and
+    label.
 
     Each class has a generator of its own, so that one class more does not disturb the others.
 

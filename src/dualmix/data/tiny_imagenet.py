@@ -1,4 +1,6 @@
-"""Tiny-ImageNet: 200 classes of images of 64 x 64, from the public folder or zip; tests on its val split."""
+"""Tiny-ImageNet: 200 classes of images of 64 x 64, from the public folder or zip; tests on its val
+split.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def find(root: Path, data: Data) -> Source:
         ]
         lost = [path for path in needed if not path.exists()]
         if lost:
-            raise DataError(f"{where} lacks {lost[0].relative_to(where)}: unpack the public zip again or {REMEDY}.")
+            raise DataError(
+                f"{where} lacks {lost[0].relative_to(where)}: unpack the public zip again or {REMEDY}."
+            )
         folders = [path for path in (where / "train").glob("*/images") if path.is_dir()]
         return Source("folder", where, stamps([*needed, *folders], where), data.size)
     archive = root / f"{NAME}.zip"
@@ -47,7 +51,9 @@ def find(root: Path, data: Data) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """The files of the set by their names inside it, in a folder or in a zip that is never unpacked."""
+    """The files of the set by their names inside it, in a folder or in a zip that is never
+    unpacked.
+    """
 
     names: tuple[str, ...]
     read: Callable[[str], bytes]
@@ -57,15 +63,27 @@ class _Tree:
 
 
 def decode(source: Source) -> Decoded:
-    """Read training images by class, validation images by their annotations; labels follow ``wnids.txt``."""
+    """Read training images by class, validation images by their annotations; labels follow
+    ``wnids.txt``.
+    """
     if source.kind == "folder":
-        return _decode(source, _Tree(_listing(source.where), lambda name: (source.where / name).read_bytes()))
+        return _decode(
+            source, _Tree(_listing(source.where), lambda name: (source.where / name).read_bytes())
+        )
     import zipfile
 
     try:
         with zipfile.ZipFile(source.where) as archive:
-            sizes = {entry.filename: entry.file_size for entry in archive.infolist() if not entry.is_dir()}
-            inside = {name.removeprefix(f"{NAME}/"): name for name, size in sizes.items() if size <= LARGEST}
+            sizes = {
+                entry.filename: entry.file_size
+                for entry in archive.infolist()
+                if not entry.is_dir()
+            }
+            inside = {
+                name.removeprefix(f"{NAME}/"): name
+                for name, size in sizes.items()
+                if size <= LARGEST
+            }
             return _decode(source, _Tree(tuple(inside), lambda name: archive.read(inside[name])))
     except (zipfile.BadZipFile, OSError, EOFError):
         raise DataError(f"{source.where} is cut short or damaged: {REMEDY}.") from None
@@ -85,15 +103,26 @@ def _decode(source: Source, tree: _Tree) -> Decoded:
     classes = tuple(line.strip() for line in tree.lines("wnids.txt") if line.strip())
     label = {wnid: index for index, wnid in enumerate(classes)}
     train = _training(tree.names, label)
-    test = [(f"val/images/{f[0]}", label.get(f[1], -1)) for f in _fields(tree.lines("val/val_annotations.txt"))]
+    test = [
+        (f"val/images/{f[0]}", label.get(f[1], -1))
+        for f in _fields(tree.lines("val/val_annotations.txt"))
+    ]
     absent = [name for name, _ in test if name not in held]
-    absent += [f"train/{wnid}/images" for wnid in set(classes) - {classes[index] for _, index in train}]
+    absent += [
+        f"train/{wnid}/images" for wnid in set(classes) - {classes[index] for _, index in train}
+    ]
     if absent or any(index < 0 for _, index in test):
-        first = f"{len(absent)} of the files it lists, such as {sorted(absent)[0]}" if absent else "classes it lists"
+        first = (
+            f"{len(absent)} of the files it lists, such as {sorted(absent)[0]}"
+            if absent
+            else "classes it lists"
+        )
         raise DataError(f"{source.where} lacks {first}: {REMEDY}.")
     decoded = Decoded(*_stack(train, tree, source.size), *_stack(test, tree, source.size), classes)
     fewer = subset_note(decoded, 200, 500, 50)
-    return replace(decoded, notes=("tests on the 50-a-class validation split", *([fewer] if fewer else [])))
+    return replace(
+        decoded, notes=("tests on the 50-a-class validation split", *([fewer] if fewer else []))
+    )
 
 
 def _stack(part: list[tuple[str, int]], tree: _Tree, size: int | None) -> tuple[Pixels, Labels]:

@@ -1,11 +1,11 @@
-"""Unpickle: read the dictionaries of arrays that old data sets come in, without being able to run anything.
+"""Unpickle: read the dictionaries of arrays that old data sets come in, without being able to run
+anything.
 
-A pickle is a program for a small stack machine that may call any function of Python. The machine here knows
-only the steps that a dictionary of texts, numbers, lists and numpy arrays needs. The names such files
-mention (``numpy.ndarray`` and its few helpers) never become the real objects: they are tokens that this
-file interprets itself. So there is no call to misuse, no class to look up, no object whose attributes could
-be set, and everything else is refused when it is met.
-"""
+A pickle is a program for a small stack machine that may call any function of Python. The machine
+here knows only the steps that a dictionary of texts, numbers, lists and numpy arrays needs. The
+names such files mention (``numpy.ndarray`` and its few helpers) never become the real objects: they
+are tokens that this file interprets itself. So there is no call to misuse, no class to look up, no
+object whose attributes could be set, and everything else is refused when it is met."""
 
 from __future__ import annotations
 
@@ -85,8 +85,14 @@ _ADMITTED = {
 }
 
 
-def _array(raw: bytes | bytearray | str, kind: _Kind, shape: tuple[Any, ...], order: Any) -> NDArray[Any]:
-    if len(shape) > 4 or not all(type(n) is int and n >= 0 for n in shape) or order not in ("C", "F"):
+def _array(
+    raw: bytes | bytearray | str, kind: _Kind, shape: tuple[Any, ...], order: Any
+) -> NDArray[Any]:
+    if (
+        len(shape) > 4
+        or not all(type(n) is int and n >= 0 for n in shape)
+        or order not in ("C", "F")
+    ):
         raise _RefusedError("an array of an impossible shape")
     data = raw.encode("latin-1") if isinstance(raw, str) else raw
     dtype = kind.dtype()
@@ -102,7 +108,12 @@ def _apply(token: Any, arguments: Any) -> Any:
             return _Array()
         case _Token("dtype"), (str(code), 0, 1) if code in NUMBERS:
             return _Kind(code)
-        case _Token("frombuffer"), (bytes() | bytearray() as raw, _Kind() as kind, tuple(shape), order):
+        case _Token("frombuffer"), (
+            bytes() | bytearray() as raw,
+            _Kind() as kind,
+            tuple(shape),
+            order,
+        ):
             return _array(raw, kind, shape, order)
         case _Token("encode"), (str(text), "latin1" | "latin-1"):
             return text.encode("latin-1")
@@ -147,7 +158,9 @@ class _Machine:
 
     def get(self, index: int) -> None:
         kept = self.memo[index]
-        self.stack.append(kept.array if isinstance(kept, _Array) and kept.array is not None else kept)
+        self.stack.append(
+            kept.array if isinstance(kept, _Array) and kept.array is not None else kept
+        )
 
     def append(self, _: Any) -> None:
         item = self.stack.pop()
@@ -170,7 +183,9 @@ class _Machine:
         self.fill(self.since_mark())
 
     def fill(self, items: list[Any]) -> None:
-        if type(self.stack[-1]) is not dict or not all(type(key) in (str, bytes) for key in items[::2]):
+        if type(self.stack[-1]) is not dict or not all(
+            type(key) in (str, bytes) for key in items[::2]
+        ):
             raise _RefusedError("an entry that is not filed under a text")
         keys = [key.decode("latin-1") if isinstance(key, bytes) else key for key in items[::2]]
         self.stack[-1].update(zip(keys, items[1::2], strict=True))
@@ -292,5 +307,7 @@ def read(stream: IO[bytes], name: str, remedy: str) -> dict[str, Any]:
     ):
         raise DataError(f"{name} is cut short or damaged: {remedy}.") from None
     if type(result) is not dict:
-        raise DataError(f"{name} does not hold a dictionary, so it is not the file it should be: {remedy}.")
+        raise DataError(
+            f"{name} does not hold a dictionary, so it is not the file it should be: {remedy}."
+        )
     return result

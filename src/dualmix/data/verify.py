@@ -47,7 +47,8 @@ class Report:
     verdict
         Sentences for the user, the decisive one first.
     ok
-        False if something is missing, damaged or not what it claims to be; a subset or another order is ok.
+        False if something is missing, damaged or not what it claims to be; a subset or another
+        order is ok.
     """
 
     name: str
@@ -83,7 +84,8 @@ def verify(data: Data) -> Report:
     Parameters
     ----------
     data
-        Which set and where. A set that is not there raises `DataError`; one that is damaged gives a report.
+        Which set and where. A set that is not there raises `DataError`; one that is damaged gives a
+        report.
     """
     dataset = DATASETS[data.name]
     root = data_root(data.root)
@@ -96,7 +98,20 @@ def verify(data: Data) -> Report:
         check(decoded, dataset.title)
     except DataError as fault:
         verdict = (f"damaged: {fault}",)
-        return Report(data.name, str(source.where), files, 0, 0, 0, (0, 0, 0), (0, 0), (0, 0), "", verdict, False)
+        return Report(
+            data.name,
+            str(source.where),
+            files,
+            0,
+            0,
+            0,
+            (0, 0, 0),
+            (0, 0),
+            (0, 0),
+            "",
+            verdict,
+            False,
+        )
     _, height, width, channels = decoded.train_x.shape
     mark = fingerprint(decoded)
     lines, ok = _judge(dataset, decoded, data.size, files)
@@ -126,20 +141,33 @@ _VERDICTS = {
         "official content in another order: results are comparable, but sample order differs from other tools",
         True,
     ),
-    cifar100.UNKNOWN_ORDER: ("official content; no published checksum confirms the order of these files", True),
+    cifar100.UNKNOWN_ORDER: (
+        "official content; no published checksum confirms the order of these files",
+        True,
+    ),
 }
 
 
-def _judge(dataset: Dataset, decoded: Decoded, size: int | None, files: tuple[File, ...]) -> tuple[list[str], bool]:
-    """Turn what the decoder noted into the decisive sentence, the remarks that remain, and good or bad."""
+def _judge(
+    dataset: Dataset, decoded: Decoded, size: int | None, files: tuple[File, ...]
+) -> tuple[list[str], bool]:
+    """Turn what the decoder noted into the decisive sentence, the remarks that remain, and good or
+    bad.
+    """
     rest = [note for note in decoded.notes if note not in _VERDICTS]
     shape = (decoded.train_x.shape[3], *decoded.train_x.shape[1:3])
     odd = [note for note in rest if note.startswith(("subset", "not the standard"))]
     if size is None and dataset.shape is not None and shape != dataset.shape:
-        line, ok = f"not the standard {dataset.title}: images are {shape}, not {dataset.shape}", False
+        line, ok = (
+            f"not the standard {dataset.title}: images are {shape}, not {dataset.shape}",
+            False,
+        )
     elif odd:
         rest.remove(odd[0])
-        line, ok = f"{odd[0]}; do not quote results as those of the full set", odd[0].startswith("subset")
+        line, ok = (
+            f"{odd[0]}; do not quote results as those of the full set",
+            odd[0].startswith("subset"),
+        )
     elif dataset.name == "cifar100":
         noted = [_VERDICTS[note] for note in decoded.notes if note in _VERDICTS]
         line, ok = noted[0] if noted else ("official content, official order", True)
@@ -186,7 +214,9 @@ def _file(path: Path, dataset: Dataset) -> File:
 
 
 def listing(root: Path) -> list[Entry]:
-    """Say of every data set whether it is below the root, and how large it and its decoded copies are."""
+    """Say of every data set whether it is below the root, and how large it and its decoded copies
+    are.
+    """
     return [_entry(dataset, root) for dataset in DATASETS.values()]
 
 

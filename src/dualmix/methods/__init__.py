@@ -1,4 +1,7 @@
-"""The methods: one file each, with its frozen settings and how to build it."""
+"""One method, one file: its paper, its settings, its own rule and its own loop if it has one.
+
+A method imports learn and the package's root, and never another method's file.
+"""
 
 from dualmix.methods.agem import AGEM
 from dualmix.methods.aser import ASER

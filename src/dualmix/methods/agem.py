@@ -9,14 +9,16 @@ from dualmix.registry import register
 from dualmix.settings import value
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
-    from dualmix.types import Learner
 
 
 @register("agem", paper="Table 1, A-GEM", values={"method.reservoir": "ref"}, source="reference")
 class AGEM(Sampling):
-    """A-GEM: the new batch's gradient, projected where it would raise the loss on a batch from the memory."""
+    """A-GEM: the new batch's gradient, projected where it would raise the loss on a batch from the
+    memory.
+    """
 
     acts: Literal["after-pause", "always"] = value(
         "after-pause",
@@ -26,9 +28,9 @@ class AGEM(Sampling):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Reservoir update, uniform retrieval."""
-        from dualmix.learners.agem import AGEM as Loop  # noqa: N811
-        from dualmix.memory import Memory
-        from dualmix.policies.uniform import Uniform
+        from dualmix.learn.learners.agem import AGEM as Loop  # noqa: N811
+        from dualmix.learn.memory import Memory
+        from dualmix.learn.policies.uniform import Uniform
 
         return Loop(
             model,

@@ -9,9 +9,9 @@ from dualmix.registry import register
 from dualmix.settings import value
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
-    from dualmix.types import Learner
 
 
 @register("aser", paper="Tables 1 and 2, ASER")
@@ -19,7 +19,10 @@ class ASER(Host):
     """ASER: rehearse and keep rows by what they are worth to a nearest-neighbour classifier."""
 
     n_smp_cls: int = value(
-        2, "rows drawn a class, as candidates and as judges (2: CIFAR-100, 3: Mini-ImageNet)", source="reference", ge=1
+        2,
+        "rows drawn a class, as candidates and as judges (2: CIFAR-100, 3: Mini-ImageNet)",
+        source="reference",
+        ge=1,
     )
     k: int = value(3, "neighbours", source="reference", ge=1)
     variant: Literal["asvm", "asv", "neg_sv"] = value(
@@ -31,7 +34,12 @@ class ASER(Host):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Update and retrieval by Shapley values."""
-        from dualmix.policies.shapley import ShapleyRetrieve, ShapleyUpdate
+        from dualmix.learn.policies.shapley import ShapleyRetrieve, ShapleyUpdate
 
         update = ShapleyUpdate(self.n_smp_cls, self.k)
-        return self.replay(model, rng, update, ShapleyRetrieve(self.memory_batch, self.n_smp_cls, self.k, self.variant))
+        return self.replay(
+            model,
+            rng,
+            update,
+            ShapleyRetrieve(self.memory_batch, self.n_smp_cls, self.k, self.variant),
+        )

@@ -11,9 +11,9 @@ from dualmix.registry import Method
 from dualmix.settings import Range, value
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner, Retrieve, Update
     from dualmix.rng import Rng
-    from dualmix.types import Learner, Retrieve, Update
 
 Forward = Literal["separate", "joint", "pooled", "still"]
 FORWARD = (
@@ -26,15 +26,24 @@ class Descent(Method):
     """What every method that descends a loss has in common."""
 
     lr: float = value(
-        0.1, "learning rate of plain SGD", paper="0.1", source="paper", gt=0, tune=Range(0.003, 0.3, log=True)
+        0.1,
+        "learning rate of plain SGD",
+        paper="0.1",
+        source="paper",
+        gt=0,
+        tune=Range(0.003, 0.3, log=True),
     )
-    weight_decay: float = value(0.0, "L2 penalty on all weights", paper="-", source="reference", ge=0)
+    weight_decay: float = value(
+        0.0, "L2 penalty on all weights", paper="-", source="reference", ge=0
+    )
 
 
 class Remembering(Descent):
     """What every method with a memory has in common."""
 
-    memory: int = value(1000, "images the memory holds", paper="1000, 2000 or 5000", source="paper", ge=0)
+    memory: int = value(
+        1000, "images the memory holds", paper="1000, 2000 or 5000", source="paper", ge=0
+    )
     memory_batch: int = value(
         10,
         "images rehearsed beside a stream batch",
@@ -58,14 +67,16 @@ class Sampling(Remembering):
 
     def reservoir_update(self) -> Update:
         """Make the update that the setting `reservoir` names."""
-        from dualmix.policies.balanced import Balanced
-        from dualmix.policies.reservoir import Reservoir
+        from dualmix.learn.policies.balanced import Balanced
+        from dualmix.learn.policies.reservoir import Reservoir
 
         return Balanced() if self.reservoir == "balanced" else Reservoir(self.reservoir)
 
 
 class Host(Remembering):
-    """What every method has in common that rehearses beside the new batch: mixes and tricks attach to it."""
+    """What every method has in common that rehearses beside the new batch: mixes and tricks attach
+    to it.
+    """
 
     forward: Forward = value("separate", FORWARD, source="reference")
     softmax: Literal["all", "labels", "separated"] = value(
@@ -74,10 +85,15 @@ class Host(Remembering):
         source="reference",
     )
     readout: Literal["linear", "ncm"] = value(
-        "linear", "answers by the head, or by the nearest class mean of the memory's features", source="reference"
+        "linear",
+        "answers by the head, or by the nearest class mean of the memory's features",
+        source="reference",
     )
     review: float = value(
-        0.0, "in each pause one pass over the memory with gradients times this; 0: none", source="reference", ge=0
+        0.0,
+        "in each pause one pass over the memory with gradients times this; 0: none",
+        source="reference",
+        ge=0,
     )
     mix: Mixing = Mixing()
 
@@ -85,14 +101,20 @@ class Host(Remembering):
     @classmethod
     def _has_rows(cls, readout: str, given: ValidationInfo) -> str:
         if readout == "ncm" and given.data.get("memory") == 0:
-            raise ValueError("the nearest class mean needs a memory: give memory 1 or more, or readout linear")
+            raise ValueError(
+                "the nearest class mean needs a memory: give memory 1 or more, or readout linear"
+            )
         return readout
 
-    def replay(self, model: Classifier, rng: Rng, update: Update, retrieve: Retrieve, **own: Any) -> Learner:
-        """Make a rehearsal learner around two policies, with what the method sets by its own instead of by settings."""
-        from dualmix.learners.replay import Replay
-        from dualmix.learners.tricks import Tricks
-        from dualmix.memory import Memory
+    def replay(
+        self, model: Classifier, rng: Rng, update: Update, retrieve: Retrieve, **own: Any
+    ) -> Learner:
+        """Make a rehearsal learner around two policies, with what the method sets by its own
+        instead of by settings.
+        """
+        from dualmix.learn.learners.replay import Replay
+        from dualmix.learn.learners.tricks import Tricks
+        from dualmix.learn.memory import Memory
 
         shared = {
             "memory": Memory(self.memory, model.shape, model.device),

@@ -11,9 +11,9 @@ from dualmix.registry import register
 from dualmix.settings import Range, value
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
-    from dualmix.types import Learner
 
 
 @register("der++")
@@ -36,14 +36,16 @@ class DERpp(Rehearsal):
     @model_validator(mode="after")
     def _logits_to_file(self) -> DERpp:
         if not self.mix.stream:
-            raise ValueError("mix.stream is 0, but der++ files the logits with which the new batch is learned")
+            raise ValueError(
+                "mix.stream is 0, but der++ files the logits with which the new batch is learned"
+            )
         return self
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Reservoir update that files logits, uniform retrieval, a further draw for the logits."""
-        from dualmix.memory import Memory
-        from dualmix.policies.recall import Recall, Told
-        from dualmix.policies.uniform import Uniform
+        from dualmix.learn.memory import Memory
+        from dualmix.learn.policies.recall import Recall, Told
+        from dualmix.learn.policies.uniform import Uniform
 
         memory = Memory(self.memory, model.shape, model.device)
         return self.replay(
@@ -53,5 +55,8 @@ class DERpp(Rehearsal):
             Uniform(self.memory_batch),
             memory=memory,
             replay=self.beta * self.mix.replay,
-            mixes={"recall": Recall(memory, self.alpha * self.mix.replay, self.memory_batch), **self.mix.build()},
+            mixes={
+                "recall": Recall(memory, self.alpha * self.mix.replay, self.memory_batch),
+                **self.mix.build(),
+            },
         )

@@ -10,9 +10,9 @@ from dualmix.registry import register
 from dualmix.settings import Range, value
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner, Retrieve
     from dualmix.rng import Rng
-    from dualmix.types import Learner, Retrieve
 
 
 @register(
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     source="reference",
 )
 class DVC(Sampling, Augmenting):
-    """DVC: two views of new and rehearsed images that must agree; rehearsed is what the step would disturb most."""
+    """DVC: two views of new and rehearsed images that must agree; rehearsed is what the step would
+    disturb most.
+    """
 
     consistency: float = value(
         4.0,
@@ -55,11 +57,11 @@ class DVC(Sampling, Augmenting):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Reservoir update, retrieval by gradient increase, a joint head on the logits."""
-        from dualmix.heads import JointHead
-        from dualmix.learners.dvc import DVC as Loop  # noqa: N811
-        from dualmix.memory import Memory
-        from dualmix.policies.mgi import GradientIncrease
-        from dualmix.policies.uniform import Uniform
+        from dualmix.learn.heads import JointHead
+        from dualmix.learn.learners.dvc import DVC as Loop  # noqa: N811
+        from dualmix.learn.memory import Memory
+        from dualmix.learn.policies.mgi import GradientIncrease
+        from dualmix.learn.policies.uniform import Uniform
 
         g = self.transform()
         retrieve: Retrieve = Uniform(self.memory_batch)

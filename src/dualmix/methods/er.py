@@ -8,9 +8,9 @@ from dualmix.methods.common import Rehearsal
 from dualmix.registry import register
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
-    from dualmix.types import Learner
 
 
 @register("er", paper="Tables 1-3, ER", values={"method.reservoir": "ref"}, source="reference")
@@ -19,6 +19,6 @@ class ER(Rehearsal):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Reservoir update, uniform retrieval."""
-        from dualmix.policies.uniform import Uniform
+        from dualmix.learn.policies.uniform import Uniform
 
         return self.replay(model, rng, self.reservoir_update(), Uniform(self.memory_batch))

@@ -9,9 +9,9 @@ from dualmix.methods.er import ER
 from dualmix.registry import Preset, add_preset, register
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
-    from dualmix.types import Learner
 
 
 @register("finetune", paper="Table 1, Finetune")

@@ -11,17 +11,22 @@ from dualmix.registry import register
 from dualmix.settings import value
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
-    from dualmix.types import Learner
 
 
-@register("mir", paper="Tables 1 and 2, MIR", values={"method.reservoir": "ref"}, source="reference")
+@register(
+    "mir", paper="Tables 1 and 2, MIR", values={"method.reservoir": "ref"}, source="reference"
+)
 class MIR(Rehearsal):
     """Maximally interfered retrieval: rehearse what the new batch is about to make worse."""
 
     subsample: int = value(
-        50, "rows of the memory that are compared, of which the worst are rehearsed", source="reference", ge=1
+        50,
+        "rows of the memory that are compared, of which the worst are rehearsed",
+        source="reference",
+        ge=1,
     )
     bn: Literal["ref", "eval"] = value(
         "ref",
@@ -39,8 +44,10 @@ class MIR(Rehearsal):
         return self
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
-        """Reservoir update, retrieval by a virtual step: as long as without weights, whatever the new batch weighs."""
-        from dualmix.policies.interference import Interference
+        """Reservoir update, retrieval by a virtual step: as long as without weights, whatever the
+        new batch weighs.
+        """
+        from dualmix.learn.policies.interference import Interference
 
         weighed = self.forward in ("separate", "still") and self.mix.stream
         lr = self.lr / self.mix.stream if weighed else self.lr

@@ -1,4 +1,6 @@
-"""The settings of the mixes, and what ``+da``, ``+enmix``, ``+adpmix`` and ``+dualmix`` add to a method."""
+"""The settings of the mixes, and what ``+da``, ``+enmix``, ``+adpmix`` and ``+dualmix`` add to a
+method.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from dualmix.registry import Addition, add_addition
 from dualmix.settings import Range, value
 
 if TYPE_CHECKING:
-    from dualmix.types import Mix
+    from dualmix.learn.types import Mix
 
 
 def _weight(name: str) -> Range:
@@ -19,18 +21,34 @@ def _weight(name: str) -> Range:
 
 
 class Mixing(Augmenting):
-    """Augmented and mixed batches beside the new and the rehearsed one; all off unless a weight is above 0."""
+    """Augmented and mixed batches beside the new and the rehearsed one; all off unless a weight is
+    above 0.
+    """
 
     view: float = value(
-        0.0, "weight of the plain augmented view of the rehearsed batch", ge=0, paper="ER+DA", tune=_weight("view")
+        0.0,
+        "weight of the plain augmented view of the rehearsed batch",
+        ge=0,
+        paper="ER+DA",
+        tune=_weight("view"),
     )
-    enmix: float = value(0.0, "weight of EnMix, Eq. 7", ge=0, paper="no weights are stated", tune=_weight("enmix"))
+    enmix: float = value(
+        0.0, "weight of EnMix, Eq. 7", ge=0, paper="no weights are stated", tune=_weight("enmix")
+    )
     adpmix: float = value(
-        0.0, "weight of AdpMix, Eqs. 8-9", ge=0, paper="no weights are stated", tune=_weight("adpmix")
+        0.0,
+        "weight of AdpMix, Eqs. 8-9",
+        ge=0,
+        paper="no weights are stated",
+        tune=_weight("adpmix"),
     )
     stream: float = value(1.0, "weight of the new batch as it came; 0: AdpMix replaces it", ge=0)
-    replay: float = value(1.0, "weight of the rehearsed batch as it came; 0: EnMix replaces it", ge=0)
-    augment_stream: bool = value(False, "augment the new batch too", paper="only memory data", source="paper")
+    replay: float = value(
+        1.0, "weight of the rehearsed batch as it came; 0: EnMix replaces it", ge=0
+    )
+    augment_stream: bool = value(
+        False, "augment the new batch too", paper="only memory data", source="paper"
+    )
     alpha: float = value(
         0.2,
         "mixing ratios come from Beta(alpha, alpha)",
@@ -103,7 +121,7 @@ class Mixing(Augmenting):
 
     def build(self) -> dict[str, Mix]:
         """Return the mixes by name."""
-        from dualmix.mixing import AdpMix, EnMix, View
+        from dualmix.learn.mixing import AdpMix, EnMix, View
 
         g = self.transform()
         return {
@@ -142,18 +160,27 @@ class Mixing(Augmenting):
 
 
 def _one_mean(*terms: str) -> dict[str, float]:
-    """Weigh the new batch, the rehearsed one and further terms alike: one mean over all images of a step."""
+    """Weigh the new batch, the rehearsed one and further terms alike: one mean over all images of a
+    step.
+    """
     return dict.fromkeys(("stream", "replay", *terms), 1 / (2 + len(terms)))
 
 
 _ONE_BATCH = {"stream": 1.0, "replay": 0.5, "view": 0.5}
-"""Originals and views as one rehearsed batch {x, g(x)} (Eq. 2), so that copies as views change little (Figure 2)."""
+"""Originals and views as one rehearsed batch {x, g(x)} (Eq. 2), so that copies as views change
+little (Figure 2).
+"""
 
 
 IN_TABLE_1 = dict.fromkeys(("gss", "mir", "aser"), "Table 1, +DualMix")
 for _name, _doc, _paper, _weights in (
     ("da", "a plain augmented view of the rehearsed batch", {"er": "Table 3, +DA"}, _ONE_BATCH),
-    ("enmix", "EnMix: mixed augmented views of the rehearsed batch", {"er": "Table 3, +EnMix"}, _one_mean("enmix")),
+    (
+        "enmix",
+        "EnMix: mixed augmented views of the rehearsed batch",
+        {"er": "Table 3, +EnMix"},
+        _one_mean("enmix"),
+    ),
     (
         "adpmix",
         "a plain view and AdpMix: old images mixed with new",

@@ -10,16 +10,20 @@ from dualmix.registry import Preset, add_preset, register
 from dualmix.settings import Range, value
 
 if TYPE_CHECKING:
-    from dualmix.model import Classifier
+    from dualmix.learn.network import Classifier
+    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
-    from dualmix.types import Learner
 
 
 @register("scr", paper="Table 1, SCR", values={"method.reservoir": "ref"}, source="reference")
 class SCR(Sampling, Augmenting):
-    """SCR: two views of new and rehearsed images by supervised contrast, answers by the nearest class mean."""
+    """SCR: two views of new and rehearsed images by supervised contrast, answers by the nearest
+    class mean.
+    """
 
-    memory: int = value(1000, "images the memory holds", paper="1000, 2000 or 5000", source="paper", ge=1)
+    memory: int = value(
+        1000, "images the memory holds", paper="1000, 2000 or 5000", source="paper", ge=1
+    )
     temperature: float = value(
         0.1,
         "what similarities are divided by (the reference's command line: 0.07)",
@@ -27,7 +31,9 @@ class SCR(Sampling, Augmenting):
         gt=0,
         tune=Range(0.05, 0.5, log=True),
     )
-    projection: int = value(128, "length of the vectors that are compared", source="reference", ge=1)
+    projection: int = value(
+        128, "length of the vectors that are compared", source="reference", ge=1
+    )
     review: float = value(
         0.0,
         "in each pause one pass over the memory with gradients times this; 0: none (SCR's own tables: 0.1)",
@@ -37,10 +43,10 @@ class SCR(Sampling, Augmenting):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Reservoir update, uniform retrieval, a projector on the features."""
-        from dualmix.heads import Projector
-        from dualmix.learners.scr import SCR as Loop  # noqa: N811
-        from dualmix.memory import Memory
-        from dualmix.policies.uniform import Uniform
+        from dualmix.learn.heads import Projector
+        from dualmix.learn.learners.scr import SCR as Loop  # noqa: N811
+        from dualmix.learn.memory import Memory
+        from dualmix.learn.policies.uniform import Uniform
 
         return Loop(
             model,
@@ -48,7 +54,9 @@ class SCR(Sampling, Augmenting):
             self.reservoir_update(),
             Uniform(self.memory_batch),
             self.transform(),
-            Projector(model.backbone.features, self.projection, seed=model.seed, device=model.device),
+            Projector(
+                model.backbone.features, self.projection, seed=model.seed, device=model.device
+            ),
             rng,
             lr=self.lr,
             weight_decay=self.weight_decay,

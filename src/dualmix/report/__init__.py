@@ -1,1 +1,4 @@
-"""The report: a store's finished runs as tables, figures and one page. It reads, and never trains."""
+"""A store as tables, figures and one page: it reads, and never trains.
+
+It imports paper and the rooms above it.
+"""

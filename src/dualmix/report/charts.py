@@ -1,4 +1,6 @@
-"""What the figures are made of: styles that are the same in all of them, lines with bands, axes, places."""
+"""What the figures are made of: styles that are the same in all of them, lines with bands, axes,
+places.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,34 @@ from typing import Any, NamedTuple
 
 import altair as alt
 
-from dualmix import metrics
-from dualmix.paper import BOUNDS
+from dualmix.paper.tables import BOUNDS
 from dualmix.report.runs import ROWS, Content, Group, rank
+from dualmix.runs import metrics
 
-COLOURS = ("#e69f00", "#17a2b8", "#8c564b", "#d55e00", "#56a64b", "#0072b2", "#a6761d", "#cc5fa0", "#5b6bd6", "#009e73")
+COLOURS = (
+    "#e69f00",
+    "#17a2b8",
+    "#8c564b",
+    "#d55e00",
+    "#56a64b",
+    "#0072b2",
+    "#a6761d",
+    "#cc5fa0",
+    "#5b6bd6",
+    "#009e73",
+)
 GREY = "#7f7f7f"
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2], [12, 4], [6, 2, 2, 2, 2, 2])
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "triangle-left",
+)
 WIDTH, HEIGHT = 620, 320
 
 Record = dict[str, Any]
@@ -58,7 +80,9 @@ class Place(NamedTuple):
         """Return data set, length of the stream where it is not the whole one, and memory."""
         subset = " (subset)" if self.content.subset else ""
         short = f", first {self.first} tasks" if self.first else ""
-        return f"{self.content.title}{subset}{short}" + ("" if self.memory is None else f", memory {self.memory:,}")
+        return f"{self.content.title}{subset}{short}" + (
+            "" if self.memory is None else f", memory {self.memory:,}"
+        )
 
 
 def chart_of(values: list[Record]) -> alt.Chart:
@@ -77,8 +101,14 @@ def styles(labels: Iterable[str]) -> tuple[list[str], dict[str, alt.Scale]]:
     """Return methods in order, and colour, dash and shape of each: the same in all figures."""
     names = sorted(dict.fromkeys(labels), key=rank)
     strange = [name for name in names if name not in ROWS]
-    at = {name: ROWS.index(name) if name in ROWS else len(ROWS) + strange.index(name) for name in names}
-    plain = {name: GREY if name in (*BOUNDS, "iid-online") else COLOURS[i % len(COLOURS)] for name, i in at.items()}
+    at = {
+        name: ROWS.index(name) if name in ROWS else len(ROWS) + strange.index(name)
+        for name in names
+    }
+    plain = {
+        name: GREY if name in (*BOUNDS, "iid-online") else COLOURS[i % len(COLOURS)]
+        for name, i in at.items()
+    }
     scales = {
         "color": alt.Scale(domain=names, range=list(plain.values())),
         "dash": alt.Scale(domain=names, range=[DASHES[i % len(DASHES)] for i in at.values()]),
@@ -88,7 +118,8 @@ def styles(labels: Iterable[str]) -> tuple[list[str], dict[str, alt.Scale]]:
 
 
 def by_place(groups: Iterable[Group]) -> list[tuple[Place, list[Group]]]:
-    """Return groups by data set, stream and memory; a method without memory joins every memory of its stream.
+    """Return groups by data set, stream and memory; a method without memory joins every memory of
+    its stream.
 
     The longest stream comes first, and of several the fullest, in the paper's order.
     """
@@ -101,7 +132,14 @@ def by_place(groups: Iterable[Group]) -> list[tuple[Place, list[Group]]]:
     for stream, held in sizes.items():
         places += [stream._replace(memory=memory) for memory in sorted(held)] or [stream]
     pairs = [
-        (at, [g for g in groups if (g.content, g.first) == (at.content, at.first) and g.memory in (at.memory, None)])
+        (
+            at,
+            [
+                g
+                for g in groups
+                if (g.content, g.first) == (at.content, at.first) and g.memory in (at.memory, None)
+            ],
+        )
         for at in places
     ]
     return sorted(pairs, key=lambda pair: (-(pair[0].first or math.inf), -len(pair[1])))
@@ -128,7 +166,9 @@ def lines_over_tasks(
         A click on the legend shows a line alone.
     """
     names, scale = styles(row[field] for row in rows)
-    legend = alt.Legend(title=None, symbolSize=90, symbolStrokeWidth=2, labelLimit=260, columns=5, orient="top")
+    legend = alt.Legend(
+        title=None, symbolSize=90, symbolStrokeWidth=2, labelLimit=260, columns=5, orient="top"
+    )
     axis = alt.Axis(tickMinStep=1, format="d")
     x = alt.X("task:Q", title="task", axis=axis, scale=alt.Scale(domain=[1, max(tasks, 2)]))
     up = alt.Scale(domain=list(domain or axis_about(rows)))
@@ -146,16 +186,24 @@ def lines_over_tasks(
         x, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour, **faint
     )
     dash = alt.StrokeDash(f"{field}:N", scale=scale["dash"], sort=names, legend=legend)
-    line = base.mark_line(strokeWidth=2).encode(x, alt.Y("mean:Q"), colour, strokeDash=dash, **faint)
+    line = base.mark_line(strokeWidth=2).encode(
+        x, alt.Y("mean:Q"), colour, strokeDash=dash, **faint
+    )
     shape = alt.Shape(f"{field}:N", scale=scale["shape"], sort=names, legend=legend)
-    point = base.mark_point(filled=True, size=46).encode(x, alt.Y("mean:Q"), colour, shape=shape, tooltip=tip, **faint)
+    point = base.mark_point(filled=True, size=46).encode(
+        x, alt.Y("mean:Q"), colour, shape=shape, tooltip=tip, **faint
+    )
     chart = alt.layer(band, line, point.add_params(pick) if alone else point)
     return chart.properties(width=WIDTH, height=HEIGHT)
 
 
 def points(curve: Sequence[metrics.Interval | None], **more: Any) -> list[Record]:
     """Return a row a task of a curve, without the tasks that have no value."""
-    return [{"task": number, **spread(one), **more} for number, one in enumerate(curve, start=1) if one is not None]
+    return [
+        {"task": number, **spread(one), **more}
+        for number, one in enumerate(curve, start=1)
+        if one is not None
+    ]
 
 
 def spread(one: metrics.Interval, digits: int = 2) -> Record:
@@ -167,7 +215,9 @@ def spread(one: metrics.Interval, digits: int = 2) -> Record:
 
 
 def axis_about(rows: Sequence[Record], *, zero: bool = False) -> tuple[float, float]:
-    """Return the range of an axis on which means can be told apart: intervals may be cut, two seeds' are immense."""
+    """Return the range of an axis on which means can be told apart: intervals may be cut, two
+    seeds' are immense.
+    """
     means = [row["mean"] for row in rows]
     bottom, top = min(means), max(means)
     room = 0.3 * (top - bottom) or max(abs(top), 1) * 0.1

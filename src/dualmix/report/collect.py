@@ -1,4 +1,6 @@
-"""Read the finished runs of a store: each one checked, and what cannot be used listed with the reason."""
+"""Read the finished runs of a store: each one checked, and what cannot be used listed with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +13,53 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from dualmix import metrics
-from dualmix.config import RESULTS_VERSION, Config, compose, flatten
+from dualmix.config.compose import RESULTS_VERSION, Config, compose, flatten
 from dualmix.data.catalog import DATASETS
 from dualmix.errors import ConfigError, StoreError
-from dualmix.paper import own
+from dualmix.paper.tables import own
 from dualmix.registry import get_method, presets
 from dualmix.report.runs import Collection, Content, Remark, Run
-from dualmix.status import standing
-from dualmix.store import Folder, Store
+from dualmix.runs import metrics
+from dualmix.runs.status import standing
+from dualmix.store.folder import Folder, Store
 
-FREE = ("data.name", "data.root", "data.path", "method.memory", "seed", "save_every", "device", "graphs", "threads")
-"""Settings in which a run may differ from its preset and still stand for it; data and memory are its column."""
+FREE = (
+    "data.name",
+    "data.root",
+    "data.path",
+    "method.memory",
+    "seed",
+    "save_every",
+    "device",
+    "graphs",
+    "threads",
+)
+"""Settings in which a run may differ from its preset and still stand for it; data and memory are
+its column.
+"""
 CHECKED = ("average_accuracy", "forgetting")
-MEASURES, GAPS = {"mean_variance", "sample_spread", "covariance"}, {"gap", "gap_variance", "gap_bias"}
+MEASURES, GAPS = (
+    {"mean_variance", "sample_spread", "covariance"},
+    {"gap", "gap_variance", "gap_bias"},
+)
 TOLERANCE = 1e-9
 LARGEST = 1e30
 """No measurement is larger than this; it also keeps squares finite."""
 
 
 def collect(store: Store) -> Collection:
-    """Read every run of a store; a run that cannot be trusted is left out and named, and never stops the others."""
+    """Read every run of a store; a run that cannot be trusted is left out and named, and never
+    stops the others.
+    """
     store.refresh()
     if not store.root.is_dir():
         raise StoreError(f"There is no store {store}: give the folder of runs with --store.")
     runs: dict[str, Run] = {}
     left_out, unfinished, remarks = [], [], []
     reader = _Reader()
-    for path in sorted(p for p in store.root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+    for path in sorted(
+        p for p in store.root.iterdir() if p.is_dir() and not p.name.startswith(".")
+    ):
         try:
             if not (path / "config.json").is_file():
                 raise StoreError("it has no config.json, so that nothing is known about it")
@@ -50,14 +71,18 @@ def collect(store: Store) -> Collection:
             if run.key in runs:
                 twin = runs[run.key]
                 same = "equal scores" if twin.scores == run.scores else "other scores"
-                raise StoreError(f"it has the key of {twin.name}, with {same}; only that one counts")
+                raise StoreError(
+                    f"it has the key of {twin.name}, with {same}; only that one counts"
+                )
         except (StoreError, ConfigError) as fault:
             left_out.append(Remark(path.name, _sentence(str(fault), path)))
         else:
             runs[run.key] = run
             remarks += [Remark(path.name, text) for text in lacking]
     kept, doubled = _one_a_seed(runs.values())
-    return Collection(store.root, str(store), kept, (*left_out, *doubled), tuple(unfinished), tuple(remarks))
+    return Collection(
+        store.root, str(store), kept, (*left_out, *doubled), tuple(unfinished), tuple(remarks)
+    )
 
 
 class _Reader:
@@ -72,10 +97,16 @@ class _Reader:
         facts = _mapping(folder.read_json("facts.json"), "facts.json")
         version = facts.get("results_version")
         if version != RESULTS_VERSION:
-            raise StoreError(f"it has results version {version}, but this is {RESULTS_VERSION}: run it again")
+            raise StoreError(
+                f"it has results version {version}, but this is {RESULTS_VERSION}: run it again"
+            )
         try:
             data = facts["data"]
-            content = Content(str(data["name"]), str(data["fingerprint"]), tuple(str(note) for note in data["notes"]))
+            content = Content(
+                str(data["name"]),
+                str(data["fingerprint"]),
+                tuple(str(note) for note in data["notes"]),
+            )
         except (KeyError, TypeError) as fault:
             raise StoreError("its facts.json does not say which images it saw") from fault
         saved = folder.read_json("config.json")
@@ -87,7 +118,9 @@ class _Reader:
         times = _optional(folder, "times.json", dict, lacking)
         probes = _optional(folder, "probes.json", list, lacking)
         if not all(map(_sound, probes)):
-            lacking.append("Its probes.json is not what probes write: its scores count, its probes are not shown.")
+            lacking.append(
+                "Its probes.json is not what probes write: its scores count, its probes are not shown."
+            )
             probes = []
         run = Run(
             folder.path.name,
@@ -119,18 +152,24 @@ class _Reader:
         except ValidationError as fault:
             first = fault.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise StoreError(f"its configuration is none of this version ({where}: {first['msg']})") from fault
+            raise StoreError(
+                f"its configuration is none of this version ({where}: {first['msg']})"
+            ) from fault
         except (KeyError, TypeError, ValueError, AttributeError) as fault:
             raise StoreError("its config.json does not hold a configuration") from fault
         if config.key(content.fingerprint) != key:
-            raise StoreError("its configuration does not give its key: config.json or facts.json was changed")
+            raise StoreError(
+                "its configuration does not give its key: config.json or facts.json was changed"
+            )
         return dict(flatten(config.record()))
 
     def _changed(self, preset: str, settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         at = (preset, str(settings["data.name"]), settings["data.path"])
         if at not in self.presets:
             values = {"data.path": at[2] or "."} if DATASETS[at[1]].own else own(preset, at[1])
-            self.presets[at] = dict(flatten(compose(preset, {"data.name": at[1], **values}).config.record()))
+            self.presets[at] = dict(
+                flatten(compose(preset, {"data.name": at[1], **values}).config.record())
+            )
         usual = self.presets[at]
         return tuple(
             (path, value)
@@ -140,7 +179,9 @@ class _Reader:
 
 
 def _results(folder: Folder) -> tuple[dict[str, Any], dict[str, Any], NDArray[np.int64]]:
-    """Return plan, scores computed from the confusion counts, and confusion by task; filed scores must be the same."""
+    """Return plan, scores computed from the confusion counts, and confusion by task; filed scores
+    must be the same.
+    """
     plan = _mapping(folder.read_json("plan.json"), "plan.json")
     filed = _mapping(folder.read_json("scores.json"), "scores.json")
     counts = folder.counts()
@@ -155,9 +196,13 @@ def _results(folder: Folder) -> tuple[dict[str, Any], dict[str, Any], NDArray[np
         if name not in filed:
             raise StoreError(f"its scores.json lacks {name}")
         given, value = filed[name], scores[name]
-        same = abs(given - value) < TOLERANCE if _number(given) and _number(value) else given == value
+        same = (
+            abs(given - value) < TOLERANCE if _number(given) and _number(value) else given == value
+        )
         if not same:
-            raise StoreError(f"its scores.json says {name} {given}, but its confusion counts give {value}")
+            raise StoreError(
+                f"its scores.json says {name} {given}, but its confusion counts give {value}"
+            )
     if _number(filed.get("online_accuracy")):
         scores["online_accuracy"] = filed["online_accuracy"]
     task_of = np.full(counts.shape[1], -1)
@@ -165,19 +210,26 @@ def _results(folder: Folder) -> tuple[dict[str, Any], dict[str, Any], NDArray[np
         task_of[members] = number
     seen = np.flatnonzero(task_of >= 0)
     by_task = np.zeros((len(tasks), len(tasks)), dtype=np.int64)
-    np.add.at(by_task, (task_of[seen][:, None], task_of[seen][None, :]), counts[-1][np.ix_(seen, seen)])
+    np.add.at(
+        by_task, (task_of[seen][:, None], task_of[seen][None, :]), counts[-1][np.ix_(seen, seen)]
+    )
     return plan, scores, by_task
 
 
 def _one_a_seed(runs: Iterable[Run]) -> tuple[tuple[Run, ...], list[Remark]]:
-    """Keep one run a seed of each configuration: runs that differ in device or threads alone are not independent."""
+    """Keep one run a seed of each configuration: runs that differ in device or threads alone are
+    not independent.
+    """
     kept: dict[tuple[Any, ...], Run] = {}
     left_out = []
     for run in runs:
         place = (run.label, run.content.fingerprint, run.memory, repr(run.changed), run.seed)
         if place in kept:
             left_out.append(
-                Remark(run.name, f"It has the configuration and seed of {kept[place].name} but for device or threads.")
+                Remark(
+                    run.name,
+                    f"It has the configuration and seed of {kept[place].name} but for device or threads.",
+                )
             )
         else:
             kept[place] = run
@@ -189,7 +241,11 @@ def _progress(folder: Folder) -> str:
         at = standing(folder, now=0)
     except (StoreError, OSError, ValueError, KeyError, TypeError):
         return "Not finished: its plan or its log cannot be read."
-    return f"Not finished: {at.finished} of {at.tasks} tasks are done." if at.tasks else "Not finished: it has no plan."
+    return (
+        f"Not finished: {at.finished} of {at.tasks} tasks are done."
+        if at.tasks
+        else "Not finished: it has no plan."
+    )
 
 
 def _mapping(plain: Any, name: str) -> dict[str, Any]:
@@ -218,7 +274,12 @@ def _sound(record: Any) -> bool:
     labels, counts = record.get("labels", []), record.get("memory_counts", [])
     if not (isinstance(tally, dict) and isinstance(operators, dict) and isinstance(labels, list)):
         return False
-    measures = [value for one in operators.values() for name, value in _dict(one).items() if "interval" not in name]
+    measures = [
+        value
+        for one in operators.values()
+        for name, value in _dict(one).items()
+        if "interval" not in name
+    ]
     return (
         isinstance(counts, list)
         and (record.get("norm_ratio") is None or _number(record["norm_ratio"]))
@@ -239,7 +300,9 @@ def _optional(folder: Folder, name: str, kind: type, lacking: list[str]) -> Any:
             return plain
     except StoreError:
         pass
-    lacking.append(f"Its {name} cannot be read: its scores count, what that file holds is not shown.")
+    lacking.append(
+        f"Its {name} cannot be read: its scores count, what that file holds is not shown."
+    )
     return kind()
 
 

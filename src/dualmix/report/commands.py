@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from dualmix.executors import as_flag
-from dualmix.paper import SEEDS, own
+from dualmix.paper.tables import SEEDS, own
 from dualmix.report.runs import Group
+from dualmix.sweeps.executors import as_flag
 
 
 def flag(value: Any) -> str:
@@ -16,7 +16,9 @@ def flag(value: Any) -> str:
     return shlex.quote(as_flag(value))
 
 
-def sweep(grid: str, methods: Sequence[str], data: str = "", memory: int | None = None, seeds: int = SEEDS) -> str:
+def sweep(
+    grid: str, methods: Sequence[str], data: str = "", memory: int | None = None, seeds: int = SEEDS
+) -> str:
     """Return the sweep that trains some rows of one of the paper's grids."""
     words = ["dualmix sweep", grid, *(f"--methods {method}" for method in methods)]
     words += [f"--data {data}"] if data else []

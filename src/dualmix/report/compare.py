@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from dualmix.config import flatten
+from dualmix.config.compose import flatten
 from dualmix.errors import StoreError
-from dualmix.store import Folder
+from dualmix.store.folder import Folder
 
 SCORES = (
     "average_accuracy",
@@ -33,7 +33,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs' names, what differs in settings and circumstances, their scores, and accuracy after each task.
+    """Two runs' names, what differs in settings and circumstances, their scores, and accuracy after
+    each task.
 
     Attributes
     ----------
@@ -55,10 +56,14 @@ def compare(a: Folder, b: Folder) -> Comparison:
         if not folder.done:
             raise StoreError(f"{folder.path.name} is not finished: there is no result to compare.")
     configs, facts, plans, scores = (
-        [_record(folder, f"{name}.json") for folder in (a, b)] for name in ("config", "facts", "plan", "scores")
+        [_record(folder, f"{name}.json") for folder in (a, b)]
+        for name in ("config", "facts", "plan", "scores")
     )
     made = [dict(flatten(config["config"])) for config in configs]
-    around = [_circumstances(config, fact, plan) for config, fact, plan in zip(configs, facts, plans, strict=True)]
+    around = [
+        _circumstances(config, fact, plan)
+        for config, fact, plan in zip(configs, facts, plans, strict=True)
+    ]
     curves = [score.get("average_accuracy_by_task") or [] for score in scores]
     return Comparison(
         (a.path.name, b.path.name),
@@ -66,7 +71,9 @@ def compare(a: Folder, b: Folder) -> Comparison:
         tuple(differences(*around)),
         plans[0].get("sha256") == plans[1].get("sha256"),
         tuple(Difference(name, scores[0].get(name), scores[1].get(name)) for name in SCORES),
-        tuple((task, one, other) for task, (one, other) in enumerate(zip_longest(*curves), start=1)),
+        tuple(
+            (task, one, other) for task, (one, other) in enumerate(zip_longest(*curves), start=1)
+        ),
     )
 
 
@@ -78,7 +85,11 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     >>> differences({"x": 1, "y": 2}, {"x": 1, "y": 3, "z": 4})
     [Difference(name='y', a=2, b=3), Difference(name='z', a=None, b=4)]
     """
-    return [Difference(n, a.get(n), b.get(n)) for n in sorted(a.keys() | b.keys()) if a.get(n) != b.get(n)]
+    return [
+        Difference(n, a.get(n), b.get(n))
+        for n in sorted(a.keys() | b.keys())
+        if a.get(n) != b.get(n)
+    ]
 
 
 def _record(folder: Folder, name: str) -> dict[str, Any]:
@@ -88,14 +99,18 @@ def _record(folder: Folder, name: str) -> dict[str, Any]:
     return plain
 
 
-def _circumstances(config: Mapping[str, Any], facts: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+def _circumstances(
+    config: Mapping[str, Any], facts: Mapping[str, Any], plan: Mapping[str, Any]
+) -> dict[str, Any]:
     data = facts.get("data") or {}
     return {
         "preset": config.get("label"),
         "commit": facts.get("commit"),
         "results version": facts.get("results_version"),
         "python": facts.get("python"),
-        **{f"version of {name}": version for name, version in (facts.get("versions") or {}).items()},
+        **{
+            f"version of {name}": version for name, version in (facts.get("versions") or {}).items()
+        },
         **{f"host: {name}": value for name, value in (facts.get("host") or {}).items()},
         "data": data.get("fingerprint"),
         "notes on the data": "; ".join(data.get("notes") or ()),

@@ -1,4 +1,6 @@
-"""Figures that the paper does not have: every task after every task, confusion, and what the probes measured."""
+"""Figures that the paper does not have: every task after every task, confusion, and what the probes
+measured.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from dualmix import metrics
-from dualmix.proposition import Verdict
+from dualmix.paper.proposition import Verdict
 from dualmix.report.charts import (
     COLOURS,
     HEIGHT,
@@ -28,6 +29,7 @@ from dualmix.report.charts import (
 )
 from dualmix.report.commands import sweep
 from dualmix.report.runs import Collection, Content, Group, Run
+from dualmix.runs import metrics
 
 
 def _fullest(found: Collection) -> list[tuple[Place, list[Group]]]:
@@ -66,9 +68,16 @@ def heat_map(found: Collection) -> Figure:
     for at, groups in _fullest(found):
         rows: list[Record] = []
         for group in groups:
-            mean = 100 * np.mean([np.array(run.scores["accuracy_matrix"], dtype=float) for run in group.runs], axis=0)
+            mean = 100 * np.mean(
+                [np.array(run.scores["accuracy_matrix"], dtype=float) for run in group.runs], axis=0
+            )
             rows += [
-                {"method": group.label, "tested": j + 1, "after": i + 1, "accuracy": round(float(mean[i, j]), 1)}
+                {
+                    "method": group.label,
+                    "tested": j + 1,
+                    "after": i + 1,
+                    "accuracy": round(float(mean[i, j]), 1),
+                }
                 for i in range(len(mean))
                 for j in range(i + 1)
             ]
@@ -79,7 +88,13 @@ def heat_map(found: Collection) -> Figure:
         "Accuracy on each task (column) after each task (row), mean over seeds: the diagonal is what was just "
         "learned, the last row what is left of it."
     )
-    return Figure("heatmap", "Accuracy on every task after every task", caption, sweep("table1", []), tuple(views))
+    return Figure(
+        "heatmap",
+        "Accuracy on every task after every task",
+        caption,
+        sweep("table1", []),
+        tuple(views),
+    )
 
 
 def confusion(found: Collection) -> Figure:
@@ -91,7 +106,12 @@ def confusion(found: Collection) -> Figure:
             counts = np.sum([run.confusion for run in group.runs], axis=0).astype(float)
             share = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
             rows += [
-                {"method": group.label, "predicted": j + 1, "true": i + 1, "share": round(float(share[i, j]), 1)}
+                {
+                    "method": group.label,
+                    "predicted": j + 1,
+                    "true": i + 1,
+                    "share": round(float(share[i, j]), 1),
+                }
                 for i in range(len(share))
                 for j in range(len(share))
             ]
@@ -116,12 +136,21 @@ def _probed(found: Collection, measure: Callable[[Run], dict[int, float]], y: st
                 one = metrics.interval([values[task] for values in runs if task in values])
                 rows.append({"method": group.label, "task": task, **spread(one, 4)})
         if rows:
-            views.append(View(str(at), spec_of(lines_over_tasks(rows, y, tasks=max(row["task"] for row in rows)))))
+            views.append(
+                View(
+                    str(at),
+                    spec_of(lines_over_tasks(rows, y, tasks=max(row["task"] for row in rows))),
+                )
+            )
     return views
 
 
 def _norm_ratio(run: Run) -> dict[int, float]:
-    return {int(r["task"]): float(r["norm_ratio"]) for r in run.probes if r.get("norm_ratio") is not None}
+    return {
+        int(r["task"]): float(r["norm_ratio"])
+        for r in run.probes
+        if r.get("norm_ratio") is not None
+    }
 
 
 def _open_gate(run: Run) -> dict[int, float]:
@@ -149,10 +178,10 @@ def norms(found: Collection) -> Figure:
 def gate(found: Collection) -> Figure:
     """Return how often the gate of Eq. 9 was open in each task."""
     views = _probed(found, _open_gate, "pairs with open gate, %")
-    caption = (
-        "Share of AdpMix's pairs in each task whose norm ratio is above kappa (Eq. 9), so that the label may be tilted."
+    caption = "Share of AdpMix's pairs in each task whose norm ratio is above kappa (Eq. 9), so that the label may be tilted."
+    return Figure(
+        "gate", "AdpMix's gate", caption, sweep("table3", ["er+adpmix", "er+dualmix"]), tuple(views)
     )
-    return Figure("gate", "AdpMix's gate", caption, sweep("table3", ["er+adpmix", "er+dualmix"]), tuple(views))
 
 
 def memory_classes(found: Collection) -> Figure:
@@ -166,11 +195,16 @@ def memory_classes(found: Collection) -> Figure:
             if held:
                 mean = np.mean(held, axis=0)
                 rows += [
-                    {"method": group.label, "task": i + 1, "images": round(float(n), 2)} for i, n in enumerate(mean)
+                    {"method": group.label, "task": i + 1, "images": round(float(n), 2)}
+                    for i, n in enumerate(mean)
                 ]
         if rows:
             names, scale = styles(row["method"] for row in rows)
-            tip = [alt.Tooltip("method:N"), alt.Tooltip("task:O"), alt.Tooltip("images:Q", format=".1f")]
+            tip = [
+                alt.Tooltip("method:N"),
+                alt.Tooltip("task:O"),
+                alt.Tooltip("images:Q", format=".1f"),
+            ]
             chart = chart_of(rows).mark_bar().encode(
                 alt.X("task:O", title="task the images came from", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
                 alt.Y("images:Q", title="images in memory"),
@@ -200,7 +234,12 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
     views = []
     for verdict in verdicts:
         rows = [
-            {"name": one.name, "co": one.covariance, "fg": one.gap, "tip": f"CO {one.covariance:.1e}, FG {one.gap:.3g}"}
+            {
+                "name": one.name,
+                "co": one.covariance,
+                "fg": one.gap,
+                "tip": f"CO {one.covariance:.1e}, FG {one.gap:.3g}",
+            }
             for one in verdict.operators
             if math.isfinite(one.gap) and one.covariance > 0
         ]
@@ -213,10 +252,17 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
             scale=alt.Scale(type="log", padding=30),
             axis=alt.Axis(format=".0e", tickCount=5),
         )
-        y = alt.Y("fg:Q", title="forgetting gap FG (Eq. 4)", scale=alt.Scale(zero=False, padding=15))
+        y = alt.Y(
+            "fg:Q", title="forgetting gap FG (Eq. 4)", scale=alt.Scale(zero=False, padding=15)
+        )
         chart = alt.layer(
             base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(
-                x, y, tooltip=[alt.Tooltip("name:N", title="augmentation"), alt.Tooltip("tip:N", title="measured")]
+                x,
+                y,
+                tooltip=[
+                    alt.Tooltip("name:N", title="augmentation"),
+                    alt.Tooltip("tip:N", title="measured"),
+                ],
             ),
             base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
         ).properties(width=WIDTH, height=HEIGHT)

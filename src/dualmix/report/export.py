@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.errors import DualmixError
-from dualmix.files import make_folder, write_bytes
 from dualmix.report.runs import Collection, single_numbers
+from dualmix.store.files import make_folder, write_bytes
 
 FORMATS = ("csv", "parquet")
 
@@ -56,7 +56,9 @@ def export(found: Collection, out: Path, format_: str) -> Path:
         raise DualmixError(
             "Parquet needs pyarrow, which is not installed: pip install 'dualmix[export]', or give --format csv."
         ) from fault
-    columns = {name: _one_type([record[name] for record in table]) for name in (table[0] if table else {})}
+    columns = {
+        name: _one_type([record[name] for record in table]) for name in (table[0] if table else {})
+    }
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.table(columns), buffer)
     write_bytes(path, buffer.getvalue())

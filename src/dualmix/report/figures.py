@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dualmix.proposition import Verdict
+from dualmix.paper.proposition import Verdict
 from dualmix.report.charts import Figure
-from dualmix.report.diagnostics import confusion, gate, heat_map, memory_classes, norms, proposition_1
+from dualmix.report.diagnostics import (
+    confusion,
+    gate,
+    heat_map,
+    memory_classes,
+    norms,
+    proposition_1,
+)
 from dualmix.report.paper_figures import error_shares, figure2, figure5, figure7, over_tasks
 from dualmix.report.runs import Collection
 from dualmix.report.speed import Speed
 from dualmix.report.speed_figure import benchmark
 
 
-def figures(found: Collection, verdicts: Sequence[Verdict], speed: Speed | None = None) -> list[Figure]:
+def figures(
+    found: Collection, verdicts: Sequence[Verdict], speed: Speed | None = None
+) -> list[Figure]:
     """Return all figures in the order of the page; the last is the benchmark's, where one is given."""
     drawn = [
-        over_tasks(found, "accuracy", "Accuracy over tasks", "average_accuracy_by_task", "average accuracy, %"),
-        over_tasks(found, "forgetting", "Forgetting over tasks", "forgetting_by_task", "average forgetting, %"),
+        over_tasks(
+            found,
+            "accuracy",
+            "Accuracy over tasks",
+            "average_accuracy_by_task",
+            "average accuracy, %",
+        ),
+        over_tasks(
+            found,
+            "forgetting",
+            "Forgetting over tasks",
+            "forgetting_by_task",
+            "average forgetting, %",
+        ),
         figure2(found),
         error_shares(found, "figure4", "Figure 4: which way ER errs", "er"),
         figure5(found),

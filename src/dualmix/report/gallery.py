@@ -22,7 +22,9 @@ COUNT = 10
 LIGHTEST = 0.005
 """Shares of a label below this are not written."""
 TILT = 2.5
-"""How much the new classes' rows of the head outweigh the old ones' in the gallery: above the paper's kappa of 2."""
+"""How much the new classes' rows of the head outweigh the old ones' in the gallery: above the
+paper's kappa of 2.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,11 @@ def gallery(found: Collection) -> Gallery:
         if place in faults:
             continue
         try:
-            settings = {name.removeprefix("data."): v for name, v in run.settings.items() if name.startswith("data.")}
+            settings = {
+                name.removeprefix("data."): v
+                for name, v in run.settings.items()
+                if name.startswith("data.")
+            }
             images = load(Data(**settings))
         except (DualmixError, ValueError):
             faults.append(place)
@@ -81,9 +87,9 @@ def _drawn(run: Run, images: Images) -> Gallery:
     """Mix one batch of new classes with one of old classes, as er+dualmix does."""
     import torch
 
-    from dualmix.learners.replay import Replay
-    from dualmix.recipe import create
-    from dualmix.types import Batch
+    from dualmix.learn.learners.replay import Replay
+    from dualmix.learn.types import Batch
+    from dualmix.runs.build import create
 
     rng = generator(0, "gallery")
     tasks = [task["classes"] for task in run.plan["tasks"]]
@@ -109,7 +115,10 @@ def _drawn(run: Run, images: Images) -> Gallery:
     made = {name: mix(new, old, model, learner.seen, rng) for name, mix in learner.mixes.items()}
     mixing = learner.recipe["method"]["mix"]
     said = {
-        "view": ("Augmented", "The rehearsed images through the augmentation, with their own labels (Eq. 2)."),
+        "view": (
+            "Augmented",
+            "The rehearsed images through the augmentation, with their own labels (Eq. 2).",
+        ),
         "enmix": (
             "EnMix",
             "Pairs of augmented rehearsed images and their labels, mixed by a ratio from "
@@ -124,9 +133,19 @@ def _drawn(run: Run, images: Images) -> Gallery:
         ),
     }
     shown = [
-        Row("Rehearsed", "From the memory: classes of the first task.", _pictures(old.x, old.y, names)),
-        Row("New", "The incoming batch: classes of the second task.", _pictures(new.x, new.y, names)),
-        *(Row(*said[name], _pictures(batch.x, batch.y, names)) for name, batch in made.items() if batch is not None),
+        Row(
+            "Rehearsed",
+            "From the memory: classes of the first task.",
+            _pictures(old.x, old.y, names),
+        ),
+        Row(
+            "New", "The incoming batch: classes of the second task.", _pictures(new.x, new.y, names)
+        ),
+        *(
+            Row(*said[name], _pictures(batch.x, batch.y, names))
+            for name, batch in made.items()
+            if batch is not None
+        ),
     ]
     return Gallery(
         f"{COUNT} images of {run.content.title} and what er+dualmix makes of them; the shares are the labels' weights.",
@@ -141,8 +160,15 @@ def _pictures(x: Tensor, y: Tensor, names: Sequence[str]) -> tuple[Picture, ...]
         if label.ndim == 0:
             lines = [names[int(label)]]
         else:
-            shares = {names[i]: float(share) for i, share in enumerate(label[: len(names)]) if share >= LIGHTEST}
-            lines = [f"{share:.2f} {name}" for name, share in sorted(shares.items(), key=lambda item: -item[1])]
+            shares = {
+                names[i]: float(share)
+                for i, share in enumerate(label[: len(names)])
+                if share >= LIGHTEST
+            }
+            lines = [
+                f"{share:.2f} {name}"
+                for name, share in sorted(shares.items(), key=lambda item: -item[1])
+            ]
         pictures.append(Picture(_uri(image), tuple(lines)))
     return tuple(pictures)
 
@@ -151,5 +177,7 @@ def _uri(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(buffer, "PNG", optimize=True)
+    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(
+        buffer, "PNG", optimize=True
+    )
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -12,16 +12,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from dualmix.calibrate import TERMS
+from dualmix.bench.calibrate import TERMS
 from dualmix.errors import DualmixError
-from dualmix.files import make_folder
-from dualmix.paper import ABLATION_ACCURACY, ABLATION_FORGETTING
-from dualmix.proposition import check
-from dualmix.report import commands, tables, words
+from dualmix.paper.proposition import check
+from dualmix.paper.tables import ABLATION_ACCURACY, ABLATION_FORGETTING
+from dualmix.report import commands, tables
+from dualmix.report import text_tables as words
 from dualmix.report.gallery import gallery
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import Collection, Content, Group, account
 from dualmix.report.speed import Speed
+from dualmix.store.files import make_folder
 
 LEVEL = 0.05
 GLOBALS = "window.vegaEmbed=vegaEmbed;"
@@ -74,7 +75,11 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
                 at.with_suffix(".svg").write_text(svg, encoding="utf-8")
     shown = {
         figure.id: [
-            {"name": view.name, "spec": view.spec, "pdf": base64.b64encode(pdf[view.name + figure.id]).decode()}
+            {
+                "name": view.name,
+                "spec": view.spec,
+                "pdf": base64.b64encode(pdf[view.name + figure.id]).decode(),
+            }
             for view in figure.views
         ]
         for figure in drawn
@@ -83,7 +88,10 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
     plain, changed = tables.others(found)
     here = files("dualmix.report")
     safe = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    raw = {name: here.joinpath(f"page.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
+    raw = {
+        name: here.joinpath(f"page.{name}").read_text(encoding="utf-8")
+        for name in ("html", "css", "js")
+    }
     return safe.from_string(raw["html"]).render(
         found=found,
         version=version("dualmix"),
@@ -141,15 +149,21 @@ def _accounts(found: Collection) -> dict[str, Any]:
     return {
         run.name: {
             **account(run),
-            "command": commands.again(Group(run.label, run.content, run.memory, run.changed, (run,))),
+            "command": commands.again(
+                Group(run.label, run.content, run.memory, run.changed, (run,))
+            ),
         }
         for run in found.runs
     }
 
 
-def _nav(drawn: Sequence[Any], plain: Sequence[Group], changed: Sequence[Group]) -> list[tuple[str, str]]:
+def _nav(
+    drawn: Sequence[Any], plain: Sequence[Group], changed: Sequence[Group]
+) -> list[tuple[str, str]]:
     figures = [(figure.id, figure.id.replace("figure", "Fig. ").capitalize()) for figure in drawn]
-    optional = [("others", "Others")] * bool(plain) + [("configurations", "Configurations")] * bool(changed)
+    optional = [("others", "Others")] * bool(plain) + [("configurations", "Configurations")] * bool(
+        changed
+    )
     return [
         *((f"table{number}", f"Table {number}") for number in (1, 2, 3)),
         ("paired", "Pairs"),
@@ -164,7 +178,9 @@ def _nav(drawn: Sequence[Any], plain: Sequence[Group], changed: Sequence[Group])
 
 def _blocks(table: tables.Table) -> Iterator[tuple[Content | None, str, int]]:
     """Yield the headings over a table's columns: images, title and number of columns."""
-    for (content, title), some in groupby(table.columns, key=lambda column: (column.content, column.title)):
+    for (content, title), some in groupby(
+        table.columns, key=lambda column: (column.content, column.title)
+    ):
         yield content, title, len(list(some))
 
 
@@ -180,7 +196,11 @@ def _cells(
         for cell in table.cells():
             ours = f"{tables.text(cell.ours, 2)} (n {cell.ours.n})" if cell.ours else "missing"
             facts = [["ours, %", ours], ["the paper, %", tables.text(cell.paper)]]
-            facts += [["against the paper", f"{cell.mark}: the intervals do not meet"]] if cell.mark else []
+            facts += (
+                [["against the paper", f"{cell.mark}: the intervals do not meet"]]
+                if cell.mark
+                else []
+            )
             if cell.column.content:
                 facts.append(["data", "; ".join(cell.column.content.notes) or "whole set"])
             score = cell.column.score.replace("_", " ")
@@ -192,10 +212,18 @@ def _cells(
                 "runs": names,
             }
     for number, fight in enumerate(fights):
-        facts = [["difference, points", tables.text(fight.difference, 2)], ["seeds", " ".join(map(str, fight.seeds))]]
+        facts = [
+            ["difference, points", tables.text(fight.difference, 2)],
+            ["seeds", " ".join(map(str, fight.seeds))],
+        ]
         facts += [["p", words.p_text(fight.p)], ["p after Holm", words.p_text(fight.holm)]]
         title = f"{fight.label} against {fight.base}, {fight.content.title}: {fight.score.replace('_', ' ')}"
-        said[f"paired-{number}"] = {"title": title, "facts": facts, "command": fight.command, "runs": []}
+        said[f"paired-{number}"] = {
+            "title": title,
+            "facts": facts,
+            "command": fight.command,
+            "runs": [],
+        }
     for name, groups in (("other", plain), ("changed", changed)):
         for number, group in enumerate(groups):
             facts = [

@@ -1,4 +1,6 @@
-"""The figures of the paper: one Vega-Lite specification each, which gives the page, the svg and the pdf."""
+"""The figures of the paper: one Vega-Lite specification each, which gives the page, the svg and the
+pdf.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,8 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from dualmix import metrics
-from dualmix.paper import OPERATORS, SCATTER
-from dualmix.proposition import correlation, spearman
+from dualmix.paper.proposition import correlation, spearman
+from dualmix.paper.tables import OPERATORS, SCATTER
 from dualmix.report.charts import (
     COLOURS,
     GREY,
@@ -32,6 +33,7 @@ from dualmix.report.charts import (
 from dualmix.report.commands import sweep
 from dualmix.report.runs import Collection, Group, Run
 from dualmix.report.tables import mean_curve
+from dualmix.runs import metrics
 
 PLAIN = "none (er)"
 
@@ -40,7 +42,12 @@ def over_tasks(found: Collection, name: str, title: str, score: str, y: str) -> 
     """Return a score after each task, a line a method."""
     views = []
     for at, groups in by_place(found.plain):
-        rows = [row for g in groups if g.tasks > 1 for row in points(mean_curve(g, score), method=g.label)]
+        rows = [
+            row
+            for g in groups
+            if g.tasks > 1
+            for row in points(mean_curve(g, score), method=g.label)
+        ]
         if rows:
             tasks = max(g.tasks for g in groups)
             views.append(View(str(at), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
@@ -49,7 +56,11 @@ def over_tasks(found: Collection, name: str, title: str, score: str, y: str) -> 
         "hide the lines. "
     )
     return Figure(
-        name, title, f"{caption}Click a method in the legend to see it alone.", sweep("table1", []), tuple(views)
+        name,
+        title,
+        f"{caption}Click a method in the legend to see it alone.",
+        sweep("table1", []),
+        tuple(views),
     )
 
 
@@ -66,7 +77,9 @@ def _bars(rows: list[Record], y: str, order: list[str]) -> Any:
     rule = base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(
         x, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q")
     )
-    dot = base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, alt.Y("mean:Q", scale=scale), tooltip=tip)
+    dot = base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(
+        x, alt.Y("mean:Q", scale=scale), tooltip=tip
+    )
     label = base.mark_text(dx=8, align="left", fontSize=11).encode(
         x, alt.Y("mean:Q"), text=alt.Text("mean:Q", format=".1f")
     )
@@ -74,7 +87,9 @@ def _bars(rows: list[Record], y: str, order: list[str]) -> Any:
 
 
 def _augmentation(group: Group) -> str | None:
-    """Return the name in Figure 2 of a group that is ER, or ER+DA on some augmentation, and nothing else."""
+    """Return the name in Figure 2 of a group that is ER, or ER+DA on some augmentation, and nothing
+    else.
+    """
     if group.label == "er" and _only(group):
         return PLAIN
     if group.label == "er+da" and _only(group, "method.mix.augment"):
@@ -96,9 +111,14 @@ def figure2(found: Collection) -> Figure:
         if len(named) < 2 or not named.keys() - {PLAIN, "standard"}:
             continue
         charts = []
-        for score, y in (("average_accuracy", "average accuracy, %"), ("forgetting", "average forgetting, %")):
+        for score, y in (
+            ("average_accuracy", "average accuracy, %"),
+            ("forgetting", "average forgetting, %"),
+        ):
             rows = [{"name": n, **spread(i)} for n, g in named.items() if (i := g.interval(score))]
-            charts.append(_bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order))))
+            charts.append(
+                _bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order)))
+            )
         views.append(View(str(at), spec_of(alt.hconcat(*charts))))
     caption = (
         "ER, and ER with a view of the rehearsed batch under each augmentation; the line is the 95 % interval. "
@@ -111,13 +131,23 @@ def error_shares(found: Collection, name: str, title: str, label: str) -> Figure
     """Return Figure 4 or 6: which way a method errs, a line a memory."""
     views = []
     for content in found.contents(found.plain):
-        groups = [g for g in found.plain if g.label == label and g.content == content and g.memory is not None]
+        groups = [
+            g
+            for g in found.plain
+            if g.label == label and g.content == content and g.memory is not None
+        ]
         charts = []
         for score, y in (("er_new_old", "er(n,o), %"), ("er_old_new", "er(o,n), %")):
-            rows = [r for g in groups for r in points(mean_curve(g, score), memory=f"memory {g.memory:,}")]
+            rows = [
+                r
+                for g in groups
+                for r in points(mean_curve(g, score), memory=f"memory {g.memory:,}")
+            ]
             if rows:
                 tasks = max(g.tasks for g in groups)
-                chart = lines_over_tasks(rows, y, tasks=tasks, field="memory", domain=(0, 100), alone=False)
+                chart = lines_over_tasks(
+                    rows, y, tasks=tasks, field="memory", domain=(0, 100), alone=False
+                )
                 charts.append(chart.properties(width=WIDTH // 2 - 20, height=HEIGHT - 40))
         if charts:
             views.append(View(str(Place(content)), spec_of(side_by_side(charts))))
@@ -129,7 +159,9 @@ def error_shares(found: Collection, name: str, title: str, label: str) -> Figure
 
 
 def figure5(found: Collection) -> Figure:
-    """Return m-bar of each augmentation (Eq. 6) in both readings against the accuracy that it gives."""
+    """Return m-bar of each augmentation (Eq. 6) in both readings against the accuracy that it
+    gives.
+    """
     views = []
     for at, groups in by_place(g for g in found.groups if _scattered(g)):
         charts = [
@@ -146,7 +178,13 @@ def figure5(found: Collection) -> Figure:
         "Each augmentation's mean variance on the memory, averaged over the borders from task 2 on, against "
         "what training with it gave. The paper expects: the lower, the better."
     )
-    return Figure("figure5", "Figure 5: mean variance against accuracy", caption, sweep("figure5", []), tuple(views))
+    return Figure(
+        "figure5",
+        "Figure 5: mean variance against accuracy",
+        caption,
+        sweep("figure5", []),
+        tuple(views),
+    )
 
 
 def _point(group: Group, measure: str) -> Record | None:
@@ -162,7 +200,9 @@ def _point(group: Group, measure: str) -> Record | None:
 def _scatter(rows: list[Record], name: str) -> Any:
     """Return accuracy over a measure, with the rank correlation of the two as title."""
     both = [(row["m"], row["mean"]) for row in rows]
-    ranks = correlation(lambda items: spearman(*zip(*(both[i] for i in items), strict=True)), len(both))
+    ranks = correlation(
+        lambda items: spearman(*zip(*(both[i] for i in items), strict=True)), len(both)
+    )
     width, height = WIDTH // 2 - 20, HEIGHT - 40
     sides = _sides([row["name"] for row in rows], both, width - 60, height)
     base = chart_of([{**row, "side": side} for row, side in zip(rows, sides, strict=True)])
@@ -181,10 +221,14 @@ def _scatter(rows: list[Record], name: str) -> Any:
         alt.Tooltip("n:Q", title="runs"),
     ]
     return alt.layer(
-        base.mark_rule(color=GREY, clip=True).encode(x, alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q")),
+        base.mark_rule(color=GREY, clip=True).encode(
+            x, alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q")
+        ),
         base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
         *(
-            base.transform_filter(f"datum.side == '{side}'").mark_text(**_SIDES[side]).encode(x, y, text="name:N")
+            base.transform_filter(f"datum.side == '{side}'")
+            .mark_text(**_SIDES[side])
+            .encode(x, y, text="name:N")
             for side in dict.fromkeys(sides)
         ),
     ).properties(width=width, height=height, title=ranks.words("augmentations"))
@@ -198,11 +242,14 @@ _SIDES: dict[str, dict[str, Any]] = {
 }
 
 
-def _sides(names: list[str], points: list[tuple[float, float]], width: float, height: float) -> list[str]:
-    """Return for each point of a picture the side on which its name meets no other point and no name before it.
+def _sides(
+    names: list[str], points: list[tuple[float, float]], width: float, height: float
+) -> list[str]:
+    """Return for each point of a picture the side on which its name meets no other point and no
+    name before it.
 
-    Vega-Lite writes names where it is told to; widths are those of its font of 11 pixels, a little too large.
-    """
+    Vega-Lite writes names where it is told to; widths are those of its font of 11 pixels, a little
+    too large."""
     low, size = np.min(points, axis=0), np.maximum(np.ptp(points, axis=0), 1e-300)
     places = [(x, y) for x, y in (np.asarray(points) - low) / size * (width, -height)]
     taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in places]
@@ -215,7 +262,10 @@ def _sides(names: list[str], points: list[tuple[float, float]], width: float, he
             "above": (x - long / 2, y - 19, x + long / 2, y - 7),
             "below": (x - long / 2, y + 7, x + long / 2, y + 19),
         }
-        side = next((s for s, box in boxes.items() if not any(_meet(box, other) for other in taken)), "right")
+        side = next(
+            (s for s, box in boxes.items() if not any(_meet(box, other) for other in taken)),
+            "right",
+        )
         taken.append(boxes[side])
         chosen.append(side)
     return chosen
@@ -249,7 +299,11 @@ def figure7(found: Collection) -> Figure:
     for at, groups in by_place(found.plain):
         rows: list[Record] = []
         for group in groups:
-            minutes = [run.times["train_seconds"] / 60 for run in group.runs if run.times.get("train_seconds")]
+            minutes = [
+                run.times["train_seconds"] / 60
+                for run in group.runs
+                if run.times.get("train_seconds")
+            ]
             if minutes and group.label not in ("iid-offline", "iid-online"):
                 rows.append({"method": group.label, **spread(metrics.interval(minutes))})
         if not rows:
@@ -258,12 +312,18 @@ def figure7(found: Collection) -> Figure:
         across = alt.Scale(domain=list(axis_about(rows, zero=True)))
         base = chart_of([{**row, "end": min(row["high"], across.domain[1])} for row in rows])
         y = alt.Y("method:N", sort=names, title=None)
-        tip = [alt.Tooltip("method:N"), alt.Tooltip("text:N", title="minutes"), alt.Tooltip("n:Q", title="runs")]
+        tip = [
+            alt.Tooltip("method:N"),
+            alt.Tooltip("text:N", title="minutes"),
+            alt.Tooltip("n:Q", title="runs"),
+        ]
         chart = alt.layer(
             base.mark_bar(color=COLOURS[0], opacity=0.75, height={"band": 0.6}).encode(
                 alt.X("mean:Q", title="training time, minutes", scale=across), y, tooltip=tip
             ),
-            base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(alt.X("low:Q"), alt.X2("high:Q"), y),
+            base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(
+                alt.X("low:Q"), alt.X2("high:Q"), y
+            ),
             base.mark_text(align="left", dx=6, fontSize=11).encode(
                 alt.X("end:Q"), y, text=alt.Text("mean:Q", format=".1f")
             ),
@@ -275,4 +335,10 @@ def figure7(found: Collection) -> Figure:
         "Time spent training, without testing; the paper shows CIFAR-100 with a memory of 2,000. Measured on: "
         f"{', '.join(hosts) or '-'}. Runs that share a machine slow each other down."
     )
-    return Figure("figure7", "Figure 7: running time", caption, sweep("table1", [], "cifar100", 2000), tuple(views))
+    return Figure(
+        "figure7",
+        "Figure 7: running time",
+        caption,
+        sweep("table1", [], "cifar100", 2000),
+        tuple(views),
+    )

@@ -1,4 +1,6 @@
-"""Calibration from runs in the store: which reading of the paper's open choices they are, and how near its Table 3."""
+"""Calibration from runs in the store: which reading of the paper's open choices they are, and how
+near its Table 3.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualmix.calibrate import FULL, READINGS, TERMS, Deviation, Measured, Reading, deviation, settings
-from dualmix.config import compose, flatten
-from dualmix.paper import DATA
+from dualmix.bench.calibrate import (
+    FULL,
+    READINGS,
+    TERMS,
+    Deviation,
+    Measured,
+    Reading,
+    deviation,
+    settings,
+)
+from dualmix.config.compose import compose, flatten
+from dualmix.paper.tables import DATA
 from dualmix.report.runs import Collection, Content, Group
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The readings that were run on one stream, those with most rows and nearest to the paper first.
+    """The readings that were run on one stream, those with most rows and nearest to the paper
+    first.
 
     Attributes
     ----------
     first
-        Tasks after which the stream ended; none: it was whole, and the paper's numbers are for the same thing.
+        Tasks after which the stream ended; none: it was whole, and the paper's numbers are for the
+        same thing.
     """
 
     content: Content
@@ -32,7 +45,9 @@ class Calibration:
 def calibrations(found: Collection) -> list[Calibration]:
     """Return every stream of the store on which a reading has a row beside ER's."""
     methods = {_frozen(group): group.label for group in found.groups if group.label in TERMS}
-    presets = {row: dict(flatten({"method": compose(row).config.record()["method"]})) for row in TERMS}
+    presets = {
+        row: dict(flatten({"method": compose(row).config.record()["method"]})) for row in TERMS
+    }
     wanted = {
         (reading.name, row): _plain(row, {**presets[row], **_paths(settings(reading, row))})
         for reading in READINGS
@@ -42,10 +57,18 @@ def calibrations(found: Collection) -> list[Calibration]:
         return []
     streams: dict[tuple[Content, int, int | None], dict[tuple[str, str], Group]] = {}
     for group in found.groups:
-        other = {path for path, _ in group.changed if not path.startswith("method.")} - {"stream.first"}
+        other = {path for path, _ in group.changed if not path.startswith("method.")} - {
+            "stream.first"
+        }
         first = dict(group.changed).get("stream.first")
         comparable = first is not None or group.memory == FULL["method.memory"]
-        if group.label in TERMS and not other and group.content.name == DATA[0] and group.memory and comparable:
+        if (
+            group.label in TERMS
+            and not other
+            and group.content.name == DATA[0]
+            and group.memory
+            and comparable
+        ):
             streams.setdefault((group.content, group.memory, first), {})[_frozen(group)] = group
     result = []
     for (content, memory, first), groups in streams.items():
@@ -53,7 +76,12 @@ def calibrations(found: Collection) -> list[Calibration]:
         for reading in READINGS:
             here = {row: groups[at] for row in TERMS if (at := wanted[reading.name, row]) in groups}
             if here.keys() & (reading.rows.keys() - {"er"} or set(TERMS) - {"er"}) and "er" in here:
-                rows.append((reading, deviation(reading.name, {row: _measured(g) for row, g in here.items()})))
+                rows.append(
+                    (
+                        reading,
+                        deviation(reading.name, {row: _measured(g) for row, g in here.items()}),
+                    )
+                )
         rows = [(reading, found_) for reading, found_ in rows if not math.isnan(found_.gains)]
         if rows:
             rows.sort(key=lambda pair: pair[1].rank)
@@ -67,7 +95,9 @@ def _measured(group: Group) -> Measured:
 
 
 def _frozen(group: Group) -> tuple[str, str]:
-    return _plain(group.label, {p: v for p, v in group.runs[0].settings.items() if p.startswith("method.")})
+    return _plain(
+        group.label, {p: v for p, v in group.runs[0].settings.items() if p.startswith("method.")}
+    )
 
 
 def _paths(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,4 +106,6 @@ def _paths(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(row: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     """Return what two runs of the same method share, the memory aside."""
-    return row, repr(sorted((path, value) for path, value in settings.items() if path != "method.memory"))
+    return row, repr(
+        sorted((path, value) for path, value in settings.items() if path != "method.memory")
+    )

@@ -1,4 +1,6 @@
-"""Finished runs read from a store: each one checked, and what cannot be used listed with the reason."""
+"""Finished runs read from a store: each one checked, and what cannot be used listed with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualmix import metrics
 from dualmix.data.catalog import DATASETS
-from dualmix.paper import ABLATION_ACCURACY, ACCURACY, BOUNDS
+from dualmix.paper.tables import ABLATION_ACCURACY, ACCURACY, BOUNDS
+from dualmix.runs import metrics
 
 ROWS = (
     *BOUNDS,
     "iid-online",
-    *dict.fromkeys(row for name in ACCURACY for row in (ABLATION_ACCURACY if name == "er" else (name,))),
+    *dict.fromkeys(
+        row for name in ACCURACY for row in (ABLATION_ACCURACY if name == "er" else (name,))
+    ),
 )
 """Methods in the order of the paper's tables."""
 
@@ -58,11 +62,13 @@ class Run:
     settings
         Every setting by dotted path, also those that came later than the run, with their defaults.
     preset
-        What it is compared with: the preset of its name, or for a name of one's own that of its method.
+        What it is compared with: the preset of its name, or for a name of one's own that of its
+        method.
     changed
         Settings in which it differs from its preset, but for `FREE` and the probes.
     confusion
-        Test images of each task (row) that were taken for a class of each task (column), after the last task.
+        Test images of each task (row) that were taken for a class of each task (column), after the
+        last task.
     """
 
     name: str
@@ -137,7 +143,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Collection:
-    """What a store holds: the runs that count, grouped, and what was left out or missing in a run that counts.
+    """What a store holds: the runs that count, grouped, and what was left out or missing in a run
+    that counts.
 
     Attributes
     ----------
@@ -157,14 +164,29 @@ class Collection:
         """All groups, in the order of the paper's tables."""
         found: dict[tuple[Any, ...], list[Run]] = {}
         for run in self.runs:
-            key = (run.label, run.content.name, run.content.fingerprint, run.memory, repr(run.changed))
+            key = (
+                run.label,
+                run.content.name,
+                run.content.fingerprint,
+                run.memory,
+                repr(run.changed),
+            )
             found.setdefault(key, []).append(run)
         groups = [
             Group(some[0].label, some[0].content, some[0].memory, some[0].changed, tuple(some))
             for some in found.values()
         ]
         return tuple(
-            sorted(groups, key=lambda g: (rank(g.label), g.label, g.content.name, g.memory or 0, len(g.changed)))
+            sorted(
+                groups,
+                key=lambda g: (
+                    rank(g.label),
+                    g.label,
+                    g.content.name,
+                    g.memory or 0,
+                    len(g.changed),
+                ),
+            )
         )
 
     @cached_property
@@ -173,13 +195,18 @@ class Collection:
         return tuple(group for group in self.groups if not group.changed)
 
     def contents(self, groups: Iterable[Group]) -> list[Content]:
-        """Return the distinct images that groups saw, in the catalogue's order, with all that was noted about them."""
+        """Return the distinct images that groups saw, in the catalogue's order, with all that was
+        noted about them.
+        """
         order = list(DATASETS)
         notes: dict[Content, dict[str, None]] = {}
         for group in groups:
             notes.setdefault(group.content, {}).update(dict.fromkeys(group.content.notes))
         found = [replace(content, notes=tuple(all_)) for content, all_ in notes.items()]
-        return sorted(found, key=lambda c: (order.index(c.name) if c.name in order else len(order), c.fingerprint))
+        return sorted(
+            found,
+            key=lambda c: (order.index(c.name) if c.name in order else len(order), c.fingerprint),
+        )
 
 
 def rank(label: str) -> int:
@@ -194,11 +221,17 @@ def account(run: Run) -> dict[str, Any]:
         "key": run.key,
         "label": run.label,
         "seed": run.seed,
-        "settings": {path: json.loads(json.dumps(value, default=str)) for path, value in run.settings.items()},
+        "settings": {
+            path: json.loads(json.dumps(value, default=str)) for path, value in run.settings.items()
+        },
         "changed": [path for path, _ in run.changed],
         "scores": {name: run.scores.get(name) for name in single_numbers(run.scores)},
         "times": dict(run.times),
-        "plan": {"sha256": run.plan.get("sha256"), "tasks": len(run.plan["tasks"]), "batch": run.plan.get("batch")},
+        "plan": {
+            "sha256": run.plan.get("sha256"),
+            "tasks": len(run.plan["tasks"]),
+            "batch": run.plan.get("batch"),
+        },
         "facts": {name: value for name, value in run.facts.items() if name != "data"},
         "content": [run.content.name, run.content.fingerprint, list(run.content.notes)],
         "log": list(run.log),

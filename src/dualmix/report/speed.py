@@ -6,13 +6,15 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualmix.bench.timing import Row, Stage
 from dualmix.errors import DualmixError
-from dualmix.timing import Row, Stage
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A benchmark's rows, the stages of its scale run, and in a sentence what they were measured on."""
+    """A benchmark's rows, the stages of its scale run, and in a sentence what they were measured
+    on.
+    """
 
     rows: tuple[Row, ...]
     stages: tuple[Stage, ...]
@@ -30,7 +32,10 @@ def read(path: Path) -> Speed:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         found = Speed(
-            tuple(Row(**{name: value for name, value in row.items() if name != "verdict"}) for row in told["rows"]),
+            tuple(
+                Row(**{name: value for name, value in row.items() if name != "verdict"})
+                for row in told["rows"]
+            ),
             tuple(Stage(**stage) for stage in told["scale"]),
             f"{told['host']['processor']}, torch {told['versions']['torch']}, one thread",
         )

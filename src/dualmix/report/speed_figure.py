@@ -7,9 +7,9 @@ from typing import Any
 
 import altair as alt
 
+from dualmix.bench.timing import Row, Stage
 from dualmix.report.charts import COLOURS, GREY, HEIGHT, WIDTH, Figure, View, chart_of, spec_of
 from dualmix.report.speed import Speed
-from dualmix.timing import Row, Stage
 
 
 def benchmark(speed: Speed) -> Figure:
@@ -49,8 +49,12 @@ def _ratios(found: Sequence[Row]) -> Any:
     tip = [alt.Tooltip("name:N"), alt.Tooltip("text:N", title="ratio"), alt.Tooltip("limit:Q")]
     limits = base.transform_filter("datum.limit !== null")
     return alt.layer(
-        base.mark_rule(strokeWidth=2, color=GREY).encode(alt.X("low:Q", title="ratio"), alt.X2("high:Q"), y),
-        base.mark_point(filled=True, size=70, color=COLOURS[0]).encode(alt.X("ratio:Q"), y, tooltip=tip),
+        base.mark_rule(strokeWidth=2, color=GREY).encode(
+            alt.X("low:Q", title="ratio"), alt.X2("high:Q"), y
+        ),
+        base.mark_point(filled=True, size=70, color=COLOURS[0]).encode(
+            alt.X("ratio:Q"), y, tooltip=tip
+        ),
         limits.mark_tick(thickness=3, size=18, color=COLOURS[3]).encode(alt.X("limit:Q"), y),
         base.mark_text(align="left", dx=8, fontSize=11).encode(alt.X("end:Q"), y, text="text:N"),
     ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
@@ -72,7 +76,11 @@ def _growth(stages: Sequence[Stage]) -> Any:
     charts = [
         chart_of(rows)
         .mark_line(point=alt.OverlayMarkDef(color=COLOURS[0]), color=COLOURS[0])
-        .encode(x, alt.Y(f"{field}:Q", title=title), tooltip=[*tip, alt.Tooltip(f"{field}:Q", title=title)])
+        .encode(
+            x,
+            alt.Y(f"{field}:Q", title=title),
+            tooltip=[*tip, alt.Tooltip(f"{field}:Q", title=title)],
+        )
         .properties(width=WIDTH // 2 - 30, height=HEIGHT - 80)
         for field, title in (("ms", "ms a step"), ("mb", "memory, MB"))
     ]

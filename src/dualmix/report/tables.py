@@ -9,9 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from dualmix import metrics
 from dualmix.data.catalog import DATASETS
-from dualmix.paper import (
+from dualmix.paper.tables import (
     ABLATION_ACCURACY,
     ABLATION_FORGETTING,
     ACCURACY,
@@ -20,9 +19,10 @@ from dualmix.paper import (
     FORGETTING,
     MEMORY,
 )
-from dualmix.paper import Cell as Published
+from dualmix.paper.tables import Cell as Published
 from dualmix.report import commands
 from dualmix.report.runs import Collection, Content, Group
+from dualmix.runs import metrics
 
 Score = Literal["average_accuracy", "forgetting"]
 SHORT = {"average_accuracy": "accuracy", "forgetting": "forgetting"}
@@ -81,11 +81,15 @@ class Table:
 
     def cells(self) -> list[Cell]:
         """Return all cells, row by row."""
-        return [cell for rows in (self.bounds, self.rows) for cells in rows.values() for cell in cells]
+        return [
+            cell for rows in (self.bounds, self.rows) for cells in rows.values() for cell in cells
+        ]
 
 
 def mark(ours: metrics.Interval | None, paper: Published | None) -> Literal["", "above", "below"]:
-    """Return where our interval lies if it does not meet the paper's; one run has no interval and no mark."""
+    """Return where our interval lies if it does not meet the paper's; one run has no interval and
+    no mark.
+    """
     if ours is None or paper is None or math.isnan(ours.half):
         return ""
     if ours.mean - ours.half > paper[0] + paper[1]:
@@ -147,7 +151,9 @@ def _table(
     bounds: bool = False,
 ) -> Table:
     labels = list(next(iter(scores.values())))
-    groups = [group for group in found.plain if group.label in (*labels, *(BOUNDS if bounds else ()))]
+    groups = [
+        group for group in found.plain if group.label in (*labels, *(BOUNDS if bounds else ()))
+    ]
     blocks: list[tuple[str, Content | None]] = []
     for data in sets:
         here = [(data, content) for content in found.contents(groups) if content.name == data]
@@ -160,7 +166,13 @@ def _table(
     )  # fmt: skip
     rows = {
         label: [
-            _cell(name, label, column, groups, scores[column.score][label].get((column.data, column.memory)))
+            _cell(
+                name,
+                label,
+                column,
+                groups,
+                scores[column.score][label].get((column.data, column.memory)),
+            )
             for column in columns
         ]
         for label in labels
@@ -171,7 +183,12 @@ def _table(
             above[label] = [
                 replace(
                     _cell(
-                        name, label, Column(content, data, 0, "average_accuracy"), groups, cells[DATA.index(data)], None
+                        name,
+                        label,
+                        Column(content, data, 0, "average_accuracy"),
+                        groups,
+                        cells[DATA.index(data)],
+                        None,
                     ),
                     span=len(MEMORY),
                 )
@@ -190,18 +207,26 @@ def _cell(
 ) -> Cell:
     wanted = column.memory if memory == "column" else memory
     group = next(
-        (g for g in groups if (g.label, g.memory) == (label, wanted) and g.content == column.content),
+        (
+            g
+            for g in groups
+            if (g.label, g.memory) == (label, wanted) and g.content == column.content
+        ),
         None,
     )
     ours = group.interval(column.score) if group else None
     print_ = column.content.fingerprint[:6] if column.content else "none"
-    at = f"{table}-{label}-{column.data}-{print_}-{wanted or 0}-{SHORT[column.score]}".replace("+", "_")
+    at = f"{table}-{label}-{column.data}-{print_}-{wanted or 0}-{SHORT[column.score]}".replace(
+        "+", "_"
+    )
     command = commands.cell(table, label, column.data, wanted, group)
     return Cell(at, label, column, group, ours, paper, command, mark(ours, paper))
 
 
 def _best(rows: Mapping[str, Sequence[Cell]], columns: Sequence[Column]) -> dict[str, list[Cell]]:
-    """Mark the best of each column, ours and the paper's apart; a row alone is not the best of anything."""
+    """Mark the best of each column, ours and the paper's apart; a row alone is not the best of
+    anything.
+    """
     result = {label: list(cells) for label, cells in rows.items()}
     for number, column in enumerate(columns):
         sign = -1 if column.score == "forgetting" else 1
@@ -225,7 +250,8 @@ class Contest:
     difference
         With minus without, in points.
     p
-        Of the paired t test, two-sided; none for fewer than two seeds or where all differences are equal.
+        Of the paired t test, two-sided; none for fewer than two seeds or where all differences are
+        equal.
     holm
         The same after Holm's correction for all contests of the same score.
     """
@@ -313,7 +339,9 @@ def contests(found: Collection) -> list[Contest]:
 
 
 def others(found: Collection) -> tuple[list[Group], list[Group]]:
-    """Return groups that no table of the paper has: other rows, data or memories; and changed configurations."""
+    """Return groups that no table of the paper has: other rows, data or memories; and changed
+    configurations.
+    """
     shown = {id(cell.group) for table in tables(found) for cell in table.cells() if cell.group}
     return (
         [group for group in found.plain if id(group) not in shown],
@@ -334,5 +362,6 @@ def mean_curve(group: Group, score: str) -> list[metrics.Interval | None]:
     rows = [run.scores.get(score) for run in group.runs]
     columns = np.array(rows, dtype=float).T
     return [
-        metrics.interval(100 * column[np.isfinite(column)]) if np.isfinite(column).any() else None for column in columns
+        metrics.interval(100 * column[np.isfinite(column)]) if np.isfinite(column).any() else None
+        for column in columns
     ]

@@ -1,0 +1,186 @@
+"""A sweep as it goes, for a person: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dualmix.cli.progress import clock
+from dualmix.cli.show.run import percent
+from dualmix.runs.status import Standing
+from dualmix.sweeps.sweep import Entry, Executor
+
+LIVE_SECONDS = 1.0
+STATES = ("done", "running", "waiting", "stopped", "failed")
+
+
+@dataclass(slots=True)
+class Board:
+    """Shows a sweep's entries on a console; give it to `sweep` as `watch` and use it as a context.
+
+    Parameters
+    ----------
+    seconds
+        What each run is expected to take, by key.
+    executor
+        Tells how many runs go on at once.
+    """
+
+    console: Console
+    seconds: Mapping[str, float | None]
+    executor: Executor
+    _live: Live | None = None
+    _shown: float = 0.0
+    _states: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def __enter__(self) -> Board:
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, runs: Sequence[Entry]) -> None:
+        """Show where the sweep is."""
+        for run in runs:
+            known, state = self._states.get(run.folder.key), (run.state, run.tries)
+            if known != state:
+                self._states[run.folder.key] = state
+                if known is not None or run.state == "running":
+                    self._tell(run, failed=known is not None and known[1] < run.tries)
+        now = time.monotonic()
+        if self._live is not None and now - self._shown >= LIVE_SECONDS:
+            self._shown = now
+            self._live.update(self.table(runs), refresh=True)
+
+    def _tell(self, run: Entry, *, failed: bool) -> None:
+        """Print a line about a run whose state has changed, maybe because it failed once more."""
+        name = run.folder.path.name
+        if run.state == "done":
+            scores = run.folder.read_json("scores.json")
+            line = f"done     {name}  {percent(scores['average_accuracy'])}"
+        elif run.state == "failed":
+            line = f"failed   {name} (tried {run.tries} times): {run.fault.splitlines()[-1]}"
+        elif failed:
+            line = f"again    {name}: {run.fault.splitlines()[-1]}"
+        elif run.state == "running" and self._live is None:
+            line = f"starts   {name}"
+        else:
+            return
+        self.console.print(Text(line), soft_wrap=True)
+
+    def table(self, runs: Sequence[Entry]) -> RenderableType:
+        """Return the live table: how many of each state, and the running ones."""
+        standings = {run.folder.key: run.standing() for run in runs if run.state == "running"}
+        counts = Counter[str](
+            standings[run.folder.key].state if run.state == "running" else run.state for run in runs
+        )
+        head = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+        left = self._left(runs, standings)
+        return Group(
+            Text(f"{len(runs)} runs: {head}{left}", style="bold"),
+            standing_table(list(standings.values())),
+        )
+
+    def _left(self, runs: Sequence[Entry], standings: Mapping[str, Standing]) -> str:
+        waiting = [self.seconds.get(run.folder.key) for run in runs if run.state == "waiting"]
+        running = [
+            self.seconds.get(key) if found.left is None else found.left
+            for key, found in standings.items()
+        ]
+        known = [seconds for seconds in (*waiting, *running) if seconds is not None]
+        if len(known) < len(waiting) + len(running):
+            return ""
+        return f"; about {clock(sum(known) / max(self.executor.room(), 1))} left"
+
+
+def standing_table(standings: Sequence[Standing]) -> RenderableType:
+    """Return a table of runs: how far, how good, how long still."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=44)
+    table.add_column("state", no_wrap=True)
+    table.add_column("task", justify="right", no_wrap=True)
+    table.add_column("accuracy", justify="right", no_wrap=True)
+    table.add_column("left", justify="right", no_wrap=True)
+    for found in standings:
+        table.add_row(
+            found.name,
+            found.state,
+            f"{found.finished}/{found.tasks}" if found.tasks else "-",
+            percent(found.accuracy),
+            "-" if found.left is None else clock(found.left),
+        )
+    return table
+
+
+def failures(runs: Sequence[Entry]) -> RenderableType | None:
+    """Return the runs that were given up, with their last lines."""
+    failed = [run for run in runs if run.state == "failed"]
+    if not failed:
+        return None
+    lines = [
+        f"{run.folder.path.name}, tried {run.tries} times:\n  " + run.fault.replace("\n", "\n  ")
+        for run in failed
+    ]
+    return Text("\n".join(lines))
+
+
+def planned(
+    runs: Sequence[Entry], seconds: Mapping[str, float | None], workers: int
+) -> RenderableType:
+    """Return what a sweep would do, and how long it would take."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("run", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("estimate", justify="right", no_wrap=True)
+    for run in runs:
+        known = seconds.get(run.folder.key)
+        table.add_row(
+            run.folder.path.name,
+            run.state,
+            "-" if run.state == "done" or known is None else clock(known),
+        )
+    left = [seconds.get(run.folder.key) for run in runs if run.state != "done"]
+    known_ones = [one for one in left if one is not None]
+    about = (
+        f"about {clock(sum(known_ones) / max(workers, 1))} with {workers} runs at a time"
+        if known_ones
+        else "no estimate"
+    )
+    missing = len(left) - len(known_ones)
+    but = (
+        f", without {missing} runs of which nothing like them is in the store"
+        if missing and known_ones
+        else ""
+    )
+    done = len(runs) - len(left)
+    return Group(
+        table,
+        Text(
+            f"{len(runs)} runs, {done} done, {len(left)} to do: {about if left else 'nothing'}{but}."
+        ),
+    )
+
+
+def status_table(standings: Sequence[Standing], *, everything: bool) -> RenderableType:
+    """Return where the runs of a store are: the counts, and those that are not done."""
+    counts = Counter[str](found.state for found in standings)
+    head = (
+        ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "nothing yet"
+    )
+    shown = [found for found in standings if everything or found.state != "done"]
+    parts: list[RenderableType] = [Text(f"{len(standings)} runs: {head}", style="bold")]
+    parts += [standing_table(shown)] if shown else []
+    parts += [Text(f"{found.name}: {found.fault}") for found in shown if found.fault]
+    return Group(*parts)

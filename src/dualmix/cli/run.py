@@ -1,0 +1,186 @@
+"""The commands for one run, and for what can be run: run, explain, methods, show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dualmix.cli.terminal import asked_to_stop, make_console
+
+if TYPE_CHECKING:
+    from dualmix.config.compose import Composed
+    from dualmix.store.folder import Folder, Store
+
+
+def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
+    """Add these commands to the command line."""
+    preset = argparse.ArgumentParser(add_help=False)
+    preset.add_argument(
+        "preset",
+        metavar="PRESET",
+        help="a name from `dualmix methods`, a saved config, or a run's folder",
+    )
+    preset.add_argument(
+        "--plugin",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="a file that registers a method",
+    )
+
+    run = add(
+        "run",
+        _run,
+        "Train a method on a stream, or go on where it was cut off.",
+        prepare=_compose,
+        parents=[preset, store, plain],
+        epilog="Settings are flags too, e.g. --method.memory 2000 --data.name cifar100 --seed 3: "
+        "`dualmix run PRESET --help` lists them all.",
+    )
+    run.add_argument("--fresh", action="store_true", help="start over, whatever is there")
+    run.add_argument("--quiet", action="store_true", help="print the result only")
+    run.add_argument(
+        "--track",
+        action="append",
+        choices=("tensorboard", "mlflow", "wandb"),
+        help="also send numbers there (an extra of that name); again for more",
+    )
+    run.add_argument("--leash", action="store_true", help=argparse.SUPPRESS)
+    add(
+        "explain",
+        _explain,
+        "Show every value, its origin and what the paper says.",
+        prepare=_compose,
+        parents=[preset, plain],
+    )
+    methods = add("methods", _methods, "List the methods.", parents=[plain])
+    methods.add_argument(
+        "--plugin",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="a file that registers a method",
+    )
+    show = add("show", _show, "Show a run's scores and learning curve.", parents=[store, plain])
+    show.add_argument("run", metavar="RUN", help="a run's folder, its name or a part of it")
+
+
+def _compose(given: argparse.Namespace, overrides: dict[str, str], faults: list[str]) -> None:
+    from dualmix.config.compose import compose
+
+    given.composed = compose(given.preset, overrides, faults)
+
+
+def _run(given: argparse.Namespace) -> int:
+    from dualmix.data import load
+    from dualmix.store.remote import open_store
+
+    composed: Composed = given.composed
+    moved = Path(given.preset)
+    store = open_store(given.store, moved if (moved / "config.json").is_file() else None)
+    images = load(composed.config.data)
+    folder = store.folder(composed, images.fingerprint)
+    console = make_console(stderr=True, quiet=given.quiet or given.json)
+    for note in images.notes:
+        console.print(f"note: {images.name}: {note}")
+    again = folder.done and not given.fresh
+    if again and folder.serves(composed):
+        scores, times = folder.read_json("scores.json"), folder.read_json("times.json")
+        console.print(f"done already (--fresh starts over): {folder}", soft_wrap=True)
+        return _report(folder, scores, times, given.json)
+    from dualmix.cli.progress import Display
+    from dualmix.runs.run import Stopped, run
+    from dualmix.runs.trackers import Tracking, all_of, trackers
+
+    if again:
+        console.print("done before, but without the probes asked for: training again")
+
+    stop = asked_to_stop()
+    parent = os.getppid()
+    try:
+        with (
+            Display(console) as display,
+            Tracking(trackers(given.track or ()), composed) as tracking,
+        ):
+            result = run(
+                composed,
+                store,
+                fresh=given.fresh,
+                watch=all_of(display, tracking),
+                stop=lambda: stop() or (given.leash and os.getppid() != parent),
+            )
+    except Stopped as stopped:
+        print(f"dualmix: {stopped}.", file=sys.stderr)
+        return 130
+    result.folder.publish()
+    return _report(result.folder, result.scores, result.times, given.json)
+
+
+def _report(folder: Folder, scores: dict[str, Any], times: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"run": str(folder), "scores": scores, "times": times}))
+        return 0
+    from dualmix.cli.show.run import results
+
+    make_console().print(results(str(folder), scores, times))
+    return 0
+
+
+def _explain(given: argparse.Namespace) -> int:
+    from dualmix.cli.show.settings import explanation, explanation_rows
+
+    if given.json:
+        print(json.dumps(explanation_rows(given.composed), indent=1))
+    else:
+        make_console().print(explanation(given.composed))
+    return 0
+
+
+def list_settings(preset: str) -> int:
+    """Print every setting of a preset."""
+    from dualmix.cli.show.settings import settings
+    from dualmix.config.compose import compose
+
+    make_console().print(settings(compose(preset)))
+    return 0
+
+
+def _methods(given: argparse.Namespace) -> int:
+    from dualmix.cli.show.settings import method_table
+    from dualmix.registry import presets
+
+    if given.json:
+        print(
+            json.dumps(
+                {name: {"doc": p.doc, "paper": p.paper} for name, p in presets().items()}, indent=1
+            )
+        )
+    else:
+        make_console().print(method_table(presets()))
+    return 0
+
+
+def pick(store: Store, name: str) -> Folder:
+    """Return the latest run that a name may mean, and say so where there are others."""
+    folder = store.find(name)
+    others = [path.name for path in store.matches(name) if path != folder.path]
+    if others and not Path(name).is_dir():
+        said = f"{folder.path.name} is the latest of {len(others) + 1} runs that match {name!r}"
+        print(f"{said}; the one before: {others[0]}.", file=sys.stderr)
+    return folder
+
+
+def _show(given: argparse.Namespace) -> int:
+    from dualmix.cli.show.run import curve, curve_rows
+    from dualmix.store.remote import open_store
+
+    folder = pick(open_store(given.store), given.run)
+    if given.json:
+        print(json.dumps(curve_rows(folder), indent=1))
+    else:
+        make_console().print(curve(folder))
+    return 0

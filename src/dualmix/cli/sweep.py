@@ -1,0 +1,387 @@
+"""The commands for many runs: demo, sweep, status, calibrate, proposition, tune."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dualmix.cli.terminal import asked_to_stop, make_console
+from dualmix.errors import ConfigError, DualmixError, StoreError
+
+if TYPE_CHECKING:
+    from dualmix.store.folder import Store
+    from dualmix.sweeps.sweep import Entry, Executor
+    from dualmix.sweeps.tune import Search
+
+
+def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
+    """Add these commands to the command line."""
+    many = argparse.ArgumentParser(add_help=False)
+    many.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1")
+    many.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="runs at a time (default: cores; Ray: what it holds)",
+    )
+    many.add_argument(
+        "--retries",
+        type=int,
+        default=2,
+        metavar="N",
+        help="restarts of a run that fails (default: 2)",
+    )
+    many.add_argument(
+        "--dry-run", action="store_true", help="list the runs and their estimated time"
+    )
+    many.add_argument(
+        "--plugin",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="a file that registers a method",
+    )
+    many.add_argument(
+        "--on",
+        choices=("local", "ray"),
+        default="local",
+        help="this machine (default) or a Ray cluster",
+    )
+    many.add_argument(
+        "--address",
+        metavar="ADDR",
+        help="Ray: the cluster's (default: RAY_ADDRESS, else this machine)",
+    )
+    many.add_argument(
+        "--cpus", type=float, metavar="N", help="Ray: cores set aside for a run (default: 1)"
+    )
+    many.add_argument(
+        "--gpus", type=float, metavar="N", help="Ray: GPUs for a run, e.g. 0.25 (default: 0)"
+    )
+    flags = "Settings are flags too and hold for all runs, e.g. --data.root DIR --stream.first 4."
+    add(
+        "demo",
+        _demo,
+        "Compare methods over seeds (4 unless told) on the embedded digits.",
+        prepare=for_all,
+        parents=[many, store, plain],
+        epilog=flags,
+    )
+    sweep = add(
+        "sweep",
+        _sweep,
+        "Train many runs, one process each: those done are skipped, those cut off go on.",
+        prepare=for_all,
+        parents=[many, store, plain],
+        epilog=f"The same command again goes on where it was stopped. {flags}",
+    )
+    sweep.add_argument(
+        "grid",
+        metavar="GRID",
+        help="table1, table2, table3, figure2, figure5, proposition, or a YAML file (presets, seeds, grid, values)",
+    )
+    sweep.add_argument("--data", action="append", metavar="NAME", help="only these data sets")
+    sweep.add_argument(
+        "--memory", action="append", type=int, metavar="M", help="only these memories"
+    )
+    sweep.add_argument("--methods", action="append", metavar="NAME", help="only these rows")
+    status = add("status", _status, "Show where the runs of a store are.", parents=[store, plain])
+    status.add_argument("--all", action="store_true", help="list the done ones too")
+    add(
+        "proposition",
+        _proposition,
+        "Put the paper's Proposition 1 to the test, from runs in the store.",
+        parents=[store, plain],
+        epilog="`dualmix sweep proposition` trains what it needs.",
+    )
+    calibrate = add(
+        "calibrate",
+        _calibrate,
+        "Compare readings of the paper's open choices with its Table 3.",
+        prepare=for_all,
+        parents=[many, store, plain],
+        epilog="Without --full it trains on the first 10 tasks with a memory of 500 and compares what each row "
+        f"gains over ER; with it, on the whole stream. {flags}",
+    )
+    calibrate.add_argument(
+        "--readings",
+        action="append",
+        metavar="NAME",
+        help="only these; `--readings help` lists them",
+    )
+    calibrate.add_argument(
+        "--rows", action="append", metavar="NAME", help="only these rows of Table 3 (er always)"
+    )
+    calibrate.add_argument("--full", action="store_true", help="the whole stream, memory 1000")
+    tune = add(
+        "tune",
+        _tune,
+        "Choose a method's settings on the first tasks, without any test image.",
+        prepare=for_all,
+        parents=[many, store, plain],
+        epilog="It trains on the first two tasks (--stream.first) but a tenth of their training images "
+        "(--stream.validation), which it scores by. The same command goes on where it was stopped; a setting that is "
+        "given a value is not tuned.",
+    )
+    tune.add_argument(
+        "preset", metavar="PRESET", help="a name from `dualmix methods` or a saved config"
+    )
+    tune.add_argument(
+        "--trials", type=int, default=20, metavar="N", help="values to try (default: 20)"
+    )
+    tune.add_argument(
+        "--only", action="append", metavar="SETTING", help="tune these settings, e.g. method.lr"
+    )
+
+
+def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[str]) -> None:
+    """Check what holds for all runs of a sweep; the settings themselves are checked run by run."""
+    for name, least in (("seeds", 1), ("workers", 1), ("retries", 0), ("trials", 1)):
+        count = getattr(given, name, None)
+        if count is not None and count < least:
+            faults.append(f"--{name} must be {least} or more")
+    for name in ("address", "cpus", "gpus"):
+        amount = getattr(given, name)
+        if amount is not None and given.on != "ray":
+            faults.append(f"--{name} is for --on ray")
+        elif isinstance(amount, float) and amount <= 0:
+            faults.append(f"--{name} must be above 0")
+    if "seed" in overrides:
+        faults.append("--seed: a sweep has --seeds N")
+    if faults:
+        raise ConfigError("; ".join(faults) + ".")
+    given.overrides = overrides
+
+
+def _demo(given: argparse.Namespace) -> int:
+    from dualmix.cli.demo import jobs, table
+    from dualmix.store.remote import open_store
+    from dualmix.sweeps.sweep import entries
+
+    store = open_store(given.store)
+    runs = entries(jobs(given.seeds or 4, given.overrides), store)
+    code = _plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
+    if all(run.state == "done" for run in runs) and not given.json:
+        make_console().print(table(runs))
+    return code
+
+
+def _sweep(given: argparse.Namespace) -> int:
+    from dualmix.paper.tables import GRIDS, SEEDS, jobs
+    from dualmix.store.remote import open_store
+    from dualmix.sweeps.sweep import Job, entries, read_grid
+
+    store = open_store(given.store)
+    if given.grid not in GRIDS and Path(given.grid).is_file():
+        if given.data or given.memory or given.methods or given.seeds:
+            raise DualmixError(
+                "A grid file says itself which data, memories, methods and seeds: leave those flags out."
+            )
+        wanted = [
+            Job(job.preset, {**job.values, **given.overrides})
+            for job in read_grid(Path(given.grid))
+        ]
+    else:
+        wanted = jobs(
+            given.grid,
+            data=given.data or (),
+            memory=given.memory or (),
+            methods=given.methods or (),
+            seeds=range(given.seeds or SEEDS),
+            values=given.overrides,
+        )
+    runs = entries(wanted, store)
+    return _plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
+
+
+def _swept(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
+    """Train what is not done, say what became of each run, and return the exit code."""
+    code = _train(given, runs, store)
+    if given.json:
+        print(json.dumps(_states(runs), indent=1))
+    return code
+
+
+def _plan(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
+    """Say what would be done, and how long it would take."""
+    from dualmix.cli.board import planned
+    from dualmix.sweeps.sweep import estimate
+
+    seconds = estimate(runs, store)
+    if given.json:
+        rows = [
+            {"run": r.folder.path.name, "state": r.state, "seconds": seconds.get(r.folder.key)}
+            for r in runs
+        ]
+        print(json.dumps(rows, indent=1))
+        return 0
+    with _executor(given, runs, store) as executor:
+        make_console().print(planned(runs, seconds, executor.room()))
+    return 0
+
+
+@contextmanager
+def _executor(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> Iterator[Executor]:
+    """Make what the runs are executed by, and close it in the end."""
+    plugins = given.plugin or ()
+    executor: Executor
+    if given.on == "ray":
+        from dualmix.sweeps.ray_cluster import Ray, check
+
+        check(runs, given.gpus or 0)
+        executor = Ray(
+            store,
+            address=given.address,
+            cpus=given.cpus or 1,
+            gpus=given.gpus or 0,
+            workers=given.workers,
+            plugins=plugins,
+        )
+    else:
+        from dualmix.sweeps.executors import Local
+
+        executor = Local(store, given.workers or os.cpu_count() or 1, plugins)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def _train(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
+    """Train what is not done of some runs, show how it goes, and return the exit code."""
+    from dualmix.cli.board import Board, failures
+    from dualmix.sweeps.sweep import estimate, sweep
+
+    console = make_console(stderr=True, quiet=given.json)
+    with _executor(given, runs, store) as executor:
+        stop = asked_to_stop()
+        with Board(console, estimate(runs, store), executor) as board:
+            sweep(runs, executor, retries=given.retries, watch=board, stop=stop)
+    states = [run.state for run in runs]
+    console.print(f"{states.count('done')} of {len(runs)} runs are done.")
+    if (failed := failures(runs)) is not None:
+        console.print(failed)
+    if stop() and "failed" not in states and states.count("done") < len(runs):
+        print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
+        return 130
+    return 2 if "failed" in states else 0
+
+
+def _states(runs: Sequence[Entry]) -> list[dict[str, str]]:
+    return [{"run": run.folder.path.name, "state": run.state, "fault": run.fault} for run in runs]
+
+
+def _status(given: argparse.Namespace) -> int:
+    from dualmix.cli.board import status_table
+    from dualmix.runs.status import standings
+    from dualmix.store.remote import open_store
+
+    found = standings(open_store(given.store), now=time.time())
+    if given.json:
+        print(json.dumps([asdict(one) for one in found], indent=1))
+    else:
+        make_console().print(status_table(found, everything=given.all))
+    return 0
+
+
+def _proposition(given: argparse.Namespace) -> int:
+    from dualmix.cli.show.studies import proposition
+    from dualmix.paper.proposition import FEWEST, check
+    from dualmix.report.collect import collect
+    from dualmix.store.remote import open_store
+
+    verdicts = check(collect(open_store(given.store)).runs)
+    if not verdicts:
+        raise StoreError(
+            f"No run in {given.store} has measured {FEWEST} augmentations on one model: "
+            "`dualmix sweep proposition` trains what is needed."
+        )
+    if given.json:
+        print(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
+    else:
+        make_console().print(proposition(verdicts))
+    return 0
+
+
+def _calibrate(given: argparse.Namespace) -> int:
+    from dualmix.bench import calibrate
+    from dualmix.cli.show.studies import calibration, reading_table
+    from dualmix.store.remote import open_store
+
+    if given.readings == ["help"]:
+        make_console().print(reading_table(calibrate.READINGS))
+        return 0
+    store = open_store(given.store)
+    readings = calibrate.find(given.readings or [])
+    stream = calibrate.FULL if given.full else calibrate.SHORT
+    found = calibrate.cells(
+        readings,
+        store,
+        seeds=range(given.seeds or 3),
+        rows=given.rows or tuple(calibrate.TERMS),
+        values={"data.name": "cifar100", **stream, **given.overrides},
+    )
+    runs = list({run.folder.key: run for cell in found for run in cell.runs}.values())
+    runs.sort(key=lambda run: run.composed.config.seed)
+    if given.dry_run:
+        return _plan(given, runs, store)
+    code = _train(given, runs, store)
+    rows = calibrate.table(found)
+    if given.json:
+        print(
+            json.dumps({"readings": [asdict(row) for row in rows], "runs": _states(runs)}, indent=1)
+        )
+    else:
+        make_console().print(calibration(rows, full=given.full))
+    return code
+
+
+def _tune(given: argparse.Namespace) -> int:
+    from dualmix.cli.board import Board
+    from dualmix.cli.show.studies import search_table, tuning
+    from dualmix.store.remote import open_store
+    from dualmix.sweeps.sweep import sweep
+    from dualmix.sweeps.tune import search, tune
+
+    chosen = search(
+        given.preset,
+        given.overrides,
+        open_store(given.store),
+        only=given.only or (),
+        seeds=given.seeds or 1,
+    )
+    if given.dry_run:
+        make_console().print(search_table(chosen))
+        return 0
+    console = make_console(stderr=True, quiet=given.json)
+    with _executor(given, _first(chosen), chosen.store) as executor:
+        stop = asked_to_stop()
+        together = max(1, executor.room() // chosen.seeds)
+
+        def train(runs: Sequence[Entry]) -> None:
+            with Board(console, {}, executor) as board:
+                sweep(runs, executor, retries=given.retries, watch=board, stop=stop)
+
+        result = tune(chosen, given.trials, together=together, train=train)
+    if given.json:
+        print(json.dumps(result, indent=1))
+    else:
+        make_console().print(tuning(result, str(chosen.home)))
+    if stop() and sum(trial["state"] != "running" for trial in result["trials"]) < given.trials:
+        print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
+        return 130
+    return 0 if result["best"] else 2
+
+
+def _first(chosen: Search) -> Sequence[Entry]:
+    from dualmix.sweeps.sweep import entries
+
+    return entries(chosen.jobs({}), chosen.store)

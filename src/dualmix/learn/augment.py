@@ -1,0 +1,291 @@
+"""Image augmentations on batches in [0, 1]: chance is drawn on the host for each image, pixels move
+on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dualmix.learn.augment_names import check_name, crop_range
+from dualmix.learn.types import Transform
+
+GREY = (0.299, 0.587, 0.114)
+TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """Cut out a random box and resize it to the whole image (bilinear).
+
+    Parameters
+    ----------
+    scale
+        Range [a, b] of the box's share of the area; the strength of the crop is (1 - a) + (1 - b).
+    ratio
+        Range of the box's width over its height, drawn evenly in the logarithm.
+    per_sample
+        A box for each image, or one for the whole batch.
+    """
+
+    scale: tuple[float, float] = (0.2, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    per_sample: bool = True
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the crops."""
+        return crop(x, self.boxes(len(x), tuple(x.shape[-2:]), rng))
+
+    def boxes(
+        self, count: int, size: tuple[int, ...], rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Draw (top, left, height, width) for each image.
+
+        Area and ratio are drawn until the box fits, ten times at most; then the largest box of an
+        allowed ratio is taken from the middle."""
+        drawn = count if self.per_sample else 1
+        height, width = size
+        area = rng.uniform(*self.scale, (drawn, TRIES)) * height * width
+        ratio = np.exp(
+            rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), (drawn, TRIES))
+        )
+        w, h = (
+            np.rint(np.sqrt(area * ratio)).astype(int),
+            np.rint(np.sqrt(area / ratio)).astype(int),
+        )
+        place = rng.random((drawn, 2))
+        fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+        first, rows = fits.argmax(1), np.arange(drawn)
+        w, h = w[rows, first], h[rows, first]
+        boxes = np.stack(
+            [place[:, 0] * (height - h + 1), place[:, 1] * (width - w + 1), h, w], 1
+        ).astype(np.int64)
+        boxes[~fits.any(1)] = _middle(height, width, self.ratio)
+        return np.broadcast_to(boxes, (count, 4))
+
+
+def _middle(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int, int, int]:
+    h, w = height, width
+    if width / height < ratio[0]:
+        h = round(width / ratio[0])
+    elif width / height > ratio[1]:
+        w = round(height * ratio[1])
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+def crop(x: Tensor, boxes: NDArray[np.int64]) -> Tensor:
+    """Resize the box (top, left, height, width) of each image to the image's size, bilinear, edges
+    repeated.
+    """
+    height, width = x.shape[-2:]
+    rows = _weights(boxes[:, 0], boxes[:, 2], height).to(x.device)
+    columns = _weights(boxes[:, 1], boxes[:, 3], width).to(x.device)
+    wide = torch.matmul(columns[:, None], x.permute(0, 2, 3, 1))
+    tall = torch.matmul(rows, wide.flatten(2)).view(len(x), height, width, -1)
+    return tall.permute(0, 3, 1, 2)
+
+
+def _weights(start: NDArray[np.int64], length: NDArray[np.int64], size: int) -> Tensor:
+    """Return (n, size, size) rows that weigh the two source pixels of each pixel of the result."""
+    at = (np.arange(size) + 0.5) * length[:, None] / size - 0.5
+    at = np.clip(at, 0, length[:, None] - 1)
+    low = np.floor(at).astype(np.int64)
+    share = (at - low).astype(np.float32)
+    weights = np.zeros((len(start), size, size), dtype=np.float32)
+    image, pixel = np.arange(len(start))[:, None], np.arange(size)
+    weights[image, pixel, start[:, None] + low] = 1 - share
+    weights[image, pixel, start[:, None] + np.minimum(low + 1, length[:, None] - 1)] += share
+    return torch.from_numpy(weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """Mirror left and right with probability `p`."""
+
+    p: float = 0.5
+    per_sample: bool = True
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the images, some mirrored."""
+        return _where(_coins(self.p, x, rng, self.per_sample), x.flip(-1), x)
+
+
+@dataclass(frozen=True, slots=True)
+class Greyscale:
+    """Replace colours by their grey with probability `p`; images of one channel stay."""
+
+    p: float = 0.2
+    per_sample: bool = True
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the images, some without colour."""
+        return _where(_coins(self.p, x, rng, self.per_sample), grey(x).expand_as(x), x)
+
+
+@dataclass(frozen=True, slots=True)
+class ColourJitter:
+    """Change brightness, contrast, saturation and hue by random amounts in random order, with
+    probability `p`.
+
+    Parameters
+    ----------
+    brightness, contrast, saturation
+        A factor from [1 - v, 1 + v].
+    hue
+        A turn of the colour circle from [-v, v].
+    per_sample
+        Amounts and order for each image, or one for the whole batch.
+    """
+
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.1
+    p: float = 0.8
+    per_sample: bool = True
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the images, some with other colours, clipped to [0, 1] after every change."""
+        drawn = len(x) if self.per_sample else 1
+        spread = np.array([self.brightness, self.contrast, self.saturation, self.hue])
+        amount = rng.uniform(-spread, spread, (drawn, 4)) + np.array([1, 1, 1, 0])
+        order = rng.permuted(np.tile(np.arange(4), (drawn, 1)), axis=1)
+        coins = _coins(self.p, x, rng, self.per_sample)
+        amount, order = np.broadcast_to(amount, (len(x), 4)), np.broadcast_to(order, (len(x), 4))
+        return jitter(x, amount.astype(np.float32), np.where(coins[:, None], order, -1))
+
+
+def jitter(x: Tensor, amount: NDArray[np.float32], order: NDArray[np.int64]) -> Tensor:
+    """Change each image's brightness (0), contrast (1), saturation (2) and hue (3) by its amounts
+    in its order.
+
+    Parameters
+    ----------
+    amount
+        (n, 4): three factors and a turn.
+    order
+        (n, 4): which change comes first, second, third, fourth; -1 for none.
+    """
+    x = x.clone(memory_format=torch.preserve_format)
+    for place in range(4):
+        for change, apply in enumerate(CHANGES):
+            rows = np.flatnonzero(order[:, place] == change)
+            if len(rows):
+                index = torch.from_numpy(rows).to(x.device)
+                by = torch.from_numpy(amount[rows, change]).to(x.device).view(-1, 1, 1, 1)
+                x[index] = apply(x[index], by)
+    return x
+
+
+def brighten(x: Tensor, by: Tensor) -> Tensor:
+    """Scale all pixels."""
+    return (x * by).clamp_(0, 1)
+
+
+def contrast(x: Tensor, by: Tensor) -> Tensor:
+    """Scale the distance of all pixels from the image's mean grey."""
+    return _from(grey(x).mean((1, 2, 3), keepdim=True), x, by)
+
+
+def saturate(x: Tensor, by: Tensor) -> Tensor:
+    """Scale the distance of each pixel from its own grey."""
+    return _from(grey(x), x, by)
+
+
+def turn_hue(x: Tensor, by: Tensor) -> Tensor:
+    """Turn each pixel around the colour circle by a share of it; value and saturation stay."""
+    if x.shape[1] != 3:
+        return x
+    red, green, blue = x.unbind(1)
+    top, low = x.amax(1), x.amin(1)
+    spread = top - low
+    safe = torch.where(spread == 0, 1, spread)
+    hue = torch.where(top == red, (green - blue) / safe, 4 + (red - green) / safe)
+    hue = torch.where((top == green) & (top != red), 2 + (blue - red) / safe, hue)
+    sixths = hue + 6 * by.view(-1, 1, 1)
+    parts = []
+    for offset in (5, 3, 1):
+        k = (offset + sixths) % 6
+        parts.append(top - spread * torch.minimum(k, 4 - k).clamp_(0, 1))
+    return torch.stack(parts, 1).clamp_(0, 1)
+
+
+CHANGES: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (brighten, contrast, saturate, turn_hue)
+
+
+def grey(x: Tensor) -> Tensor:
+    """Return the luma of colour images (n, 1, H, W); other images as they are."""
+    if x.shape[1] != 3:
+        return x
+    return (x * x.new_tensor(GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One transform after another."""
+
+    parts: tuple[Transform, ...]
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the images after all parts."""
+        for part in self.parts:
+            x = part(x, rng)
+        return x
+
+
+def identity(x: Tensor, rng: np.random.Generator) -> Tensor:
+    """Return the images as they are."""
+    return x
+
+
+def standard(*, per_sample: bool = True, jitter_p: float = 0.8) -> Chain:
+    """Return the paper's "normal DA": crop, flip, colour jitter, greyscale."""
+    return Chain(
+        (
+            Crop(per_sample=per_sample),
+            Flip(per_sample=per_sample),
+            ColourJitter(p=jitter_p, per_sample=per_sample),
+            Greyscale(per_sample=per_sample),
+        )
+    )
+
+
+def transform(name: str, *, per_sample: bool = True, jitter_p: float = 0.8) -> Transform:
+    """Return an augmentation by name: standard, identity, flip, jitter, grey, crop, or crop-S with
+    a strength S.
+
+    Examples
+    --------
+    >>> transform("crop-1.3").scale
+    (0.2, 0.5)
+    """
+    check_name(name)
+    if name.startswith("crop-"):
+        return Crop(scale=crop_range(name.removeprefix("crop-")), per_sample=per_sample)
+    parts: dict[str, Transform] = {
+        "standard": standard(per_sample=per_sample, jitter_p=jitter_p),
+        "identity": identity,
+        "flip": Flip(per_sample=per_sample),
+        "jitter": ColourJitter(p=jitter_p, per_sample=per_sample),
+        "grey": Greyscale(per_sample=per_sample),
+        "crop": Crop(per_sample=per_sample),
+    }
+    return parts[name]
+
+
+def _coins(p: float, x: Tensor, rng: np.random.Generator, per_sample: bool) -> NDArray[np.bool_]:
+    return np.broadcast_to(rng.random(len(x) if per_sample else 1) < p, len(x))
+
+
+def _where(coins: NDArray[np.bool_], yes: Tensor, no: Tensor) -> Tensor:
+    return torch.where(torch.from_numpy(coins.copy()).to(no.device).view(-1, 1, 1, 1), yes, no)
+
+
+def _from(base: Tensor, x: Tensor, by: Tensor) -> Tensor:
+    return (base + (x - base) * by).clamp_(0, 1)

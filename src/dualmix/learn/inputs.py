@@ -1,0 +1,135 @@
+"""What a user may hand to a learner, checked before anything changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dualmix.errors import InputError
+from dualmix.learn.types import ImagesLike, Labels, LabelsLike
+
+
+def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
+    """Return images as uint8 rows (n, H, W, C), the layout that is stored and that the network
+    reads fastest.
+
+    Parameters
+    ----------
+    x
+        (n, C, H, W), uint8, or floats in [0, 1] which are rounded to the nearest of 256 levels.
+    shape
+        (C, H, W) that the learner was made for.
+    """
+    if not isinstance(x, Tensor):
+        x = _array(x, "Images")
+        if not (
+            x.dtype == np.uint8 or (np.issubdtype(x.dtype, np.floating) and x.dtype.itemsize <= 8)
+        ):
+            raise InputError(
+                f"Images must be uint8, or floats in [0, 1], but they are {x.dtype}: convert them."
+            )
+        if not (x.flags.writeable and x.dtype.isnative) or min(x.strides, default=0) < 0:
+            x = x.astype(x.dtype.newbyteorder("="))
+        x = torch.from_numpy(x)
+    _dense(x, "Images")
+    if x.ndim != 4 or tuple(x.shape[1:]) != shape:
+        raise InputError(_shape_fault(tuple(x.shape), shape))
+    if not len(x):
+        raise InputError("The batch is empty: give at least one image.")
+    if x.dtype != torch.uint8:
+        x = _rounded(x.detach())
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+def _array(given: Any, what: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as fault:
+        raise InputError(
+            f"{what} cannot be read as one array ({fault}): give rows of one shape."
+        ) from fault
+
+
+def _dense(given: Tensor, what: str) -> None:
+    if given.layout != torch.strided or given.is_meta:
+        raise InputError(
+            f"{what} must be an ordinary tensor with values, not a sparse or meta one: convert it."
+        )
+
+
+def _rounded(x: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        raise InputError(
+            f"Images must be uint8, or floats in [0, 1], but they are {x.dtype}: convert them."
+        )
+    if not bool(torch.isfinite(x).all()):
+        raise InputError(
+            "The images hold NaN or infinite pixels: clean the batch before it is learned."
+        )
+    low, high = (float(v) for v in torch.aminmax(x))
+    if low < 0 or high > 1:
+        raise InputError(
+            f"Float images must lie in [0, 1], but these range from {low:g} to {high:g}: scale them, or give uint8."
+        )
+    return (x * 255).round().to(torch.uint8)
+
+
+def _shape_fault(got: tuple[int, ...], want: tuple[int, int, int]) -> str:
+    channels, height, width = want
+    asked = f"(n, {channels}, {height}, {width})"
+    if len(got) == 3 and got == want:
+        return f"Images must be a batch {asked}, but this is one image {got}: give x[None]."
+    if len(got) == 4 and got[1:] == (height, width, channels):
+        return f"Images must be {asked}, but their channels come last {got}: give x.transpose(0, 3, 1, 2)."
+    if len(got) == 4 and got[2:] == (height, width):
+        return (
+            f"Images must have {channels} channels {asked}, but they have {got[1]}: convert them."
+        )
+    return f"Images must be {asked}, but they are {got}: resize them, or make a learner for their shape."
+
+
+def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
+    """Return raw labels as a flat array of int64 or text.
+
+    Parameters
+    ----------
+    y
+        Whole numbers of any sign and size, or text; one for each image.
+    count
+        How many there must be.
+    """
+    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
+        raise InputError("Labels are numbers and text in one batch: use one kind of label.")
+    if isinstance(y, Tensor):
+        _dense(y, "Labels")
+        y = (y.double() if y.is_floating_point() else y).detach().cpu().numpy()
+    array = _array(y, "Labels")
+    if array.ndim != 1 or (count is not None and len(array) != count):
+        raise InputError(
+            f"Labels must be one for each of {count} images, but their shape is {array.shape}."
+            if count is not None
+            else f"Labels must be a flat list, but their shape is {array.shape}."
+        )
+    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):
+        array = array.astype(np.str_)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all() or (array != np.trunc(array)).any():
+            raise InputError(
+                "Labels are floats with fractions or NaN: labels must be whole numbers or text."
+            )
+        if (np.abs(array) >= 2.0**53).any():
+            raise InputError(
+                "Labels are floats too large to be exact: give them as whole numbers or text."
+            )
+    if array.dtype.kind == "U":
+        return array.astype(np.str_)
+    if array.dtype.kind not in "iufb" or (
+        array.dtype.kind == "u" and (array > np.iinfo(np.int64).max).any()
+    ):
+        raise InputError(
+            f"Labels must be whole numbers (64 bits) or text, but they are {array.dtype}."
+        )
+    return array.astype(np.int64)

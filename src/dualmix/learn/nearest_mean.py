@@ -1,0 +1,47 @@
+"""Nearest class mean: a read-out from what the memory holds instead of a trained head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dualmix.learn.memory import Memory
+from dualmix.learn.network import Classifier, folded
+from dualmix.rng import generator
+
+ROWS = 256
+
+
+def class_means(model: Classifier, memory: Memory) -> Tensor:
+    """Return for each class the direction of the mean of its stored images' unit features.
+
+    A class without a stored image gets a direction drawn for its column: features are not negative,
+    so that it is hardly ever the nearest one while another class has a mean."""
+    classes = len(model.labels)
+    sums = torch.zeros(classes, model.backbone.features, device=model.device)
+    with folded(model):
+        for start in range(0, len(memory), ROWS):
+            old = memory[np.arange(start, min(start + ROWS, len(memory)))]
+            sums += feature_sums(model.embed(old.x), old.y, classes)
+    for column in np.flatnonzero(memory.counts(classes) == 0):
+        drawn = generator(model.seed, "mean", int(column)).normal(size=sums.shape[1])
+        sums[column] = torch.from_numpy(drawn.astype(np.float32))
+    return F.normalize(sums, dim=1)
+
+
+def feature_sums(features: Tensor, y: Tensor, classes: int) -> Tensor:
+    """Return for each class the sum of its rows' unit features."""
+    return F.one_hot(y, classes).float().T @ F.normalize(features, dim=1)
+
+
+def nearest(model: Classifier, means: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return a score of images for each class that is highest where the unit features are nearest
+    to the mean.
+
+    For unit vectors ``|f - m|^2 = 2 - 2 f m``, and the length of f does not change which f m is the
+    greatest."""
+    return lambda x: model.embed(x) @ means.T

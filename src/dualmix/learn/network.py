@@ -1,0 +1,404 @@
+"""The reduced ResNet-18 and a linear head that is fixed or grows with the classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dualmix.errors import ConfigError, InputError
+from dualmix.learn.graphs import Graphs
+from dualmix.learn.types import Labels
+from dualmix.rng import generator
+
+POOL = 4
+CHUNK = 50
+"""Images that are looked at together: larger chunks are no quicker and take more memory."""
+NARROW = 16
+"""Below this many channels oneDNN's strided 1x1 convolution overruns its workspace
+(uxlfoundation/oneDNN#6035).
+"""
+
+
+class Conv(nn.Conv2d):
+    """A convolution of zeros until `_initialise` fills it: torch's own generator, which is global,
+    draws nothing.
+    """
+
+    def reset_parameters(self) -> None:
+        """Set the weights to zeros."""
+        self.weight.data.zero_()
+
+
+class Block(nn.Module):
+    """conv-BN-ReLU-conv-BN plus shortcut, then ReLU; a 1x1 conv and BN on the shortcut where the
+    shape changes.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = Conv(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = Conv(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.thin = stride if inputs < NARROW else 1
+        self.shortcut = (
+            nn.Sequential(
+                Conv(inputs, outputs, 1, stride // self.thin, bias=False), nn.BatchNorm2d(outputs)
+            )
+            if stride != 1 or inputs != outputs
+            else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's feature map."""
+        out: Tensor = self.bn1(self.conv1(x)).relu_()
+        out = self.bn2(self.conv2(out))
+        return out.add_(self.shortcut(x[:, :, :: self.thin, :: self.thin])).relu_()
+
+
+class ReducedResNet18(nn.Module):
+    """Basic blocks [2, 2, 2, 2] of widths w, 2w, 4w, 8w on a 3x3 stem without max-pooling, then 4x4
+    average pooling.
+
+    A stage halves the map only while it stays at least as large as the pooling window, so that
+    images below 32 pixels work too; at 32 pixels and above this is the network of the paper's
+    baselines.
+
+    Attributes
+    ----------
+    features
+        Length of the feature vector: 160 at 32 pixels, 640 at 64 and at 84 (width 20).
+    """
+
+    def __init__(self, shape: tuple[int, int, int] = (3, 32, 32), width: int = 20) -> None:
+        super().__init__()
+        channels, *sides = shape
+        if min(sides) < POOL:
+            raise ConfigError(
+                f"Images of {sides[0]}x{sides[1]} pixels are too small: the least is {POOL}x{POOL}."
+            )
+        self.stem = Conv(channels, width, 3, 1, 1, bias=False)
+        self.bn = nn.BatchNorm2d(width)
+        blocks: list[nn.Module] = []
+        inputs = width
+        for stage in range(4):
+            halved = [math.ceil(side / 2) for side in sides]
+            stride = 2 if stage and min(halved) >= POOL else 1
+            sides = halved if stride == 2 else sides
+            outputs = width * 2**stage
+            blocks += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+            inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.features = inputs * math.prod(side // POOL for side in sides)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one feature vector an image."""
+        x = self.blocks(self.bn(self.stem(x)).relu_())
+        return F.avg_pool2d(x, POOL).flatten(1)
+
+
+class Classifier(nn.Module):
+    """Backbone and linear head over raw labels, which take head columns in the order in which they
+    are first seen.
+
+    Parameters
+    ----------
+    shape
+        (C, H, W) of the images.
+    classes
+        Columns of a fixed head, all of which take part in the softmax from the start; None: the
+        head grows.
+    seed
+        Decides every initial weight; the row of a column is the same in a fixed and in a growing
+        head.
+    width
+        Channels of the first stage.
+    mean, std
+        Channel statistics that normalise pixels in [0, 1]; empty: no normalisation.
+    precision
+        ``bfloat16``: the network is run under `torch.autocast`; weights, features and logits are
+        float32 all the same.
+    graphs
+        Replay training passes as CUDA graphs.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        classes: int | None = None,
+        seed: int = 0,
+        width: int = 20,
+        mean: Sequence[float] = (),
+        std: Sequence[float] = (),
+        precision: Literal["float32", "bfloat16"] = "float32",
+        device: str | torch.device = "cpu",
+        graphs: bool = False,
+    ) -> None:
+        super().__init__()
+        if mean and len(mean) != shape[0]:
+            raise ConfigError(
+                f"model.mean has {len(mean)} numbers, but the images have {shape[0]} channels."
+            )
+        self.shape, self.classes, self.seed = shape, classes, seed
+        self.precision: Literal["float32", "bfloat16"] = precision
+        self.labels: list[int | str] = []
+        self._folded: Callable[[Tensor], Tensor] | None = None
+        self._columns: dict[int | str, int] = {}
+        self.backbone = ReducedResNet18(shape, width)
+        _initialise(self.backbone, seed)
+        self.weight = nn.Parameter(torch.empty(0, self.backbone.features))
+        self.bias = nn.Parameter(torch.empty(0))
+        self._grow(classes or 0)
+        self.register_buffer("mean", torch.tensor(tuple(mean)).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(tuple(std)).view(-1, 1, 1), persistent=False)
+        self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._graphs = Graphs(self.backbone) if graphs else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.weight.device
+
+    def pixels(self, raw: Tensor) -> Tensor:
+        """Turn uint8 rows (n, H, W, C) into floats (n, C, H, W) in [0, 1] without moving a byte of
+        the layout.
+        """
+        return raw.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return the features of images in [0, 1]."""
+        network = self._folded or self._graphs or self.backbone
+        normal = (x - self.mean) / self.std if len(self.mean) else x
+        if self.precision == "float32":
+            return network(normal)
+        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
+            return network(normal).float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits over all columns."""
+        features = self.embed(x)
+        if self.precision == "float32":
+            return F.linear(features, self.weight, self.bias)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return F.linear(features, self.weight, self.bias).float()
+
+    def admit(self, labels: Labels) -> Tensor:
+        """Return the head column of each raw label; a label never seen takes the next column.
+
+        Raises
+        ------
+        InputError
+            Text after numbers or numbers after text, or more classes than a fixed head has columns.
+            Nothing changed.
+        """
+        raw = labels.tolist()
+        fresh = list(dict.fromkeys(label for label in raw if label not in self._columns))
+        if fresh and self.labels and type(fresh[0]) is not type(self.labels[0]):
+            raise InputError(
+                f"Labels so far are {type(self.labels[0]).__name__}, but {fresh[0]!r} is {type(fresh[0]).__name__}: "
+                "use one kind of label."
+            )
+        total = len(self.labels) + len(fresh)
+        if self.classes is not None and total > self.classes:
+            raise InputError(
+                f"Label {fresh[-1]!r} is class number {total}, but the head was fixed at {self.classes} classes: "
+                "make the learner without classes and its head grows."
+            )
+        for label in fresh:
+            self._columns[label] = len(self.labels)
+            self.labels.append(label)
+        if total > len(self.weight):
+            self._grow(total)
+        return torch.tensor([self._columns[label] for label in raw])
+
+    def names(self, columns: Tensor) -> Labels:
+        """Return the raw labels of head columns."""
+        found: Labels = np.asarray(self.labels)[columns.cpu().numpy()]
+        return found
+
+    def restore(self, labels: Sequence[int] | Sequence[str], state: dict[str, Tensor]) -> None:
+        """Take over labels and weights of another classifier of the same shape."""
+        self.labels = list(labels)
+        self._columns = {label: column for column, label in enumerate(self.labels)}
+        self.weight = nn.Parameter(torch.empty_like(state["weight"], device=self.device))
+        self.bias = nn.Parameter(torch.empty_like(state["bias"], device=self.device))
+        self.load_state_dict(state)
+
+    def reset(self) -> None:
+        """Go back to the initial weights and statistics; labels keep their columns."""
+        _initialise(self.backbone, self.seed)
+        columns, device = len(self.weight), self.device
+        self.weight = nn.Parameter(torch.empty(0, self.backbone.features, device=device))
+        self.bias = nn.Parameter(torch.empty(0, device=device))
+        self._grow(columns)
+
+    def _grow(self, total: int) -> None:
+        rows = [
+            _head_row(self.seed, column, self.weight.shape[1])
+            for column in range(len(self.weight), total)
+        ]
+        if rows:
+            fresh = torch.from_numpy(np.stack(rows)).to(self.device)
+            self.weight = nn.Parameter(_longer(self.weight.detach(), fresh[:, :-1]))
+            self.bias = nn.Parameter(_longer(self.bias.detach(), fresh[:, -1]))
+
+
+def _longer(rows: Tensor, more: Tensor) -> Tensor:
+    """Return `rows` with `more` behind them, in the same storage where it has room for them.
+
+    What is moved gets room for half as many rows again, so that a head which grows by one class a
+    step is seldom moved."""
+    known, total = len(rows), len(rows) + len(more)
+    if rows.untyped_storage().nbytes() >= total * more[0].numel() * rows.element_size():
+        longer = rows.as_strided((total, *rows.shape[1:]), rows.stride())
+    else:
+        longer = rows.new_empty((max(total, known * 3 // 2), *rows.shape[1:]))[:total]
+        longer[:known] = rows
+    longer[known:] = more
+    return longer
+
+
+def _head_row(
+    seed: int, column: int, features: int
+) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    bound = 1 / math.sqrt(features)
+    return generator(seed, "head", column).uniform(-bound, bound, features + 1).astype(np.float32)
+
+
+def _initialise(backbone: nn.Module, seed: int) -> None:
+    """Fill weights as torch's defaults do (uniform within 1/sqrt(fan-in)), but from our generator."""
+    rng = generator(seed, "init")
+    for module in backbone.modules():
+        if isinstance(module, nn.Conv2d):
+            bound = 1 / math.sqrt(module.weight[0].numel())
+            drawn = rng.uniform(-bound, bound, tuple(module.weight.shape)).astype(np.float32)
+            module.weight.data.copy_(torch.from_numpy(drawn))
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
+
+
+@contextmanager
+def still_norms(model: nn.Module, still: bool = True) -> Iterator[None]:
+    """Let batch-norm use its running statistics and leave them alone, while gradients flow as in
+    training.
+    """
+    norms = (
+        [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+        if still
+        else []
+    )
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
+
+
+@contextmanager
+def glance(model: nn.Module) -> Iterator[None]:
+    """Look at a model in evaluation mode and without gradients; its statistics and mode stay as
+    they were.
+    """
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def exactly(model: Classifier) -> Iterator[None]:
+    """Glance at a model in float32, whatever its precision."""
+    precision, model.precision = model.precision, "float32"
+    try:
+        with glance(model):
+            yield
+    finally:
+        model.precision = precision
+
+
+@contextmanager
+def folded(model: Classifier) -> Iterator[None]:
+    """Glance at a model with every batch-norm folded into its convolution: quicker, and equal but
+    for rounding.
+    """
+    with glance(model):
+        model._folded = _fold(model.backbone)
+        try:
+            yield
+        finally:
+            model._folded = None
+
+
+def _fold(network: ReducedResNet18) -> Callable[[Tensor], Tensor]:
+    """Return the network's features in evaluation mode as a function of images, with the weights
+    that it has now.
+    """
+
+    def fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+        assert norm.running_mean is not None and norm.running_var is not None
+        scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+        return conv.weight * scale.view(-1, 1, 1, 1), norm.bias - norm.running_mean * scale
+
+    stem = fold(network.stem, network.bn)
+    blocks = []
+    for block in network.blocks:
+        assert isinstance(block, Block)
+        convolutions = fold(block.conv1, block.bn1), fold(block.conv2, block.bn2)
+        conv, norm = block.shortcut if isinstance(block.shortcut, nn.Sequential) else (None, None)
+        changed = (
+            fold(conv, norm)
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)
+            else None
+        )
+        blocks.append((*convolutions, changed, block.conv1.stride[0], block.thin))
+
+    def features(x: Tensor) -> Tensor:
+        x = F.conv2d(x, *stem, 1, 1).relu_()
+        for first, second, changed, stride, thin in blocks:
+            out = F.conv2d(F.conv2d(x, *first, stride, 1).relu_(), *second, 1, 1)
+            x = (
+                x
+                if changed is None
+                else F.conv2d(x[:, :, ::thin, ::thin], *changed, stride // thin)
+            )
+            x = out.add_(x).relu_()
+        return F.avg_pool2d(x, POOL).flatten(1)
+
+    return features
+
+
+@contextmanager
+def ahead(model: nn.Module, lr: float, slopes: Sequence[Tensor] | None = None) -> Iterator[None]:
+    """Look at a model as it would be after a plain step along slopes, its gradients unless given.
+
+    Weights and statistics come back as they were.
+    """
+    weights, buffers = list(model.parameters()), list(model.buffers())
+    kept = [(tensor, tensor.data) for tensor in (*weights, *buffers)]
+    along: Sequence[Tensor | None] = slopes or [weight.grad for weight in weights]
+    for weight, slope in zip(weights, along, strict=True):
+        if slope is not None:
+            weight.data = weight.data.sub(slope, alpha=lr)
+    for buffer in buffers:
+        buffer.data = buffer.data.clone()
+    try:
+        yield
+    finally:
+        for tensor, data in kept:
+            tensor.data = data

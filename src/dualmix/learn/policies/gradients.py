@@ -1,0 +1,119 @@
+"""Gradient-based sample selection: keep rows whose gradients point in different directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from dualmix.learn.memory import Memory
+from dualmix.learn.network import Classifier, exactly
+from dualmix.learn.types import Batch, Placement, Slots
+
+FIRST = 0.1
+"""The score of rows that come before there is anything to compare them with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """GSS-greedy (spec 4.2): a row's score is its gradient's closest cosine to gradients of parts
+    of the memory.
+
+    A full memory changes only where the new batch as a whole points away from every part (closest
+    cosine below 0): then as many slots as there are new rows are drawn, the more alike the
+    likelier, and each new row takes its slot with probability (old + 1) / (old + new + 2), by their
+    scores. So the first part that the batch does not point away from settles the matter, and the
+    gradients of further parts are not taken. Gradients are of all weights, in evaluation mode.
+
+    Parameters
+    ----------
+    part
+        Rows of the memory that make one gradient to compare with.
+    parts
+        The greatest number of such gradients.
+    """
+
+    part: int = 10
+    parts: int = 10
+
+    def __call__(
+        self, memory: Memory, new: Batch, model: Classifier, rng: np.random.Generator
+    ) -> Placement:
+        """Return a slot for each row, -1 where it is dropped, and the rows' scores."""
+        slots = np.full(len(new), -1)
+        free = memory.capacity - len(memory)
+        if free:
+            slots[:free] = np.arange(len(memory), len(memory) + min(len(new), free))
+            if not len(memory):
+                return Placement(
+                    slots, {"score": torch.full((len(new),), FIRST, device=model.device)}
+                )
+            known = [*self.directions(memory, model, rng)]
+            return Placement(
+                slots, {"score": closest(each_gradient(model, new), torch.stack(known))}
+            )
+        if not memory.capacity:
+            return Placement(slots)
+        known, whole = [], gradient(model, new)[None]
+        for direction in self.directions(memory, model, rng):
+            known.append(direction)
+            if closest(whole, direction[None]) >= 0:
+                return Placement(slots)
+        scores = closest(each_gradient(model, new), torch.stack(known))
+        kept = memory.notes["score"].cpu().numpy()
+        drawn = draw(kept - kept.min(), len(new), rng)
+        ours, theirs = scores.cpu().numpy()[: len(drawn)] + 1, kept[drawn] + 1
+        slots[: len(drawn)] = np.where(rng.random(len(drawn)) * (ours + theirs) < theirs, drawn, -1)
+        return Placement(slots, {"score": scores})
+
+    def directions(
+        self, memory: Memory, model: Classifier, rng: np.random.Generator
+    ) -> Iterator[Tensor]:
+        """Yield the gradients of disjoint random parts of the memory, each taken only when it is
+        asked for.
+        """
+        size = min(self.part, len(memory))
+        order = rng.permutation(len(memory))[: size * min(self.parts, len(memory) // size)]
+        return (gradient(model, memory[slots]) for slots in order.reshape(-1, size))
+
+
+def gradient(model: Classifier, batch: Batch) -> Tensor:
+    """Return the gradient of a batch's mean loss in evaluation mode, flat."""
+    with exactly(model), torch.enable_grad():
+        slopes = torch.autograd.grad(
+            F.cross_entropy(model(batch.x), batch.y), list(model.parameters())
+        )
+    return torch.cat([slope.flatten() for slope in slopes])
+
+
+def each_gradient(model: Classifier, batch: Batch) -> Tensor:
+    """Return the gradient of each row's loss in evaluation mode, one flat row each."""
+
+    def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(functional_call(model, weights, (x[None],)), y[None])
+
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    with exactly(model):
+        slopes = vmap(grad(loss), in_dims=(None, 0, 0))(weights, batch.x, batch.y)
+    return torch.cat([slopes[name].flatten(1) for name in weights], 1)
+
+
+def closest(gradients: Tensor, known: Tensor) -> Tensor:
+    """Return each gradient's greatest cosine to a known one."""
+    return (F.normalize(gradients) @ F.normalize(known).T).amax(1)
+
+
+def draw(weights: NDArray[np.floating], count: int, rng: np.random.Generator) -> Slots:
+    """Draw distinct places one after the other, as likely as their weights; weight 0 only when all
+    else is out.
+
+    A place waits for an exponential time of rate `weight`: the first to ring are the draw.
+    """
+    rings = -weights / rng.exponential(size=len(weights))
+    return np.lexsort((rng.random(len(weights)), rings))[:count]

@@ -1,0 +1,146 @@
+"""The nouns that parts hand to each other, and the protocols of the free parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from dualmix.learn.class_ages import Sightings
+    from dualmix.learn.memory import Memory
+    from dualmix.learn.network import Classifier
+
+Slots = NDArray[np.int64]
+"""Positions in the memory table."""
+
+State = dict[str, Any]
+"""Nested plain dicts, lists, numbers, strings and tensors: what a snapshot can hold."""
+
+Labels = NDArray[np.int64] | NDArray[np.str_]
+"""Raw labels as a user knows them: whole numbers or text."""
+
+LabelsLike = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
+ImagesLike = Tensor | NDArray[Any]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Holds logits (n, K) against what a batch wants of them; returns the mean over its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Images ``x`` (n, C, H, W) in [0, 1] and labels ``y``: (n,) int64 head columns or (n, K) soft
+    rows.
+
+    ``notes`` are counts about how the batch was made, tensors of one number that a learner adds up;
+    ``loss`` is how logits are held against ``y``; ``logits`` is what the network said of a new
+    batch while it was learned."""
+
+    x: Tensor
+    y: Tensor
+    notes: Mapping[str, Tensor] = field(default_factory=dict)
+    loss: Loss = F.cross_entropy
+    logits: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One slot for each incoming row (-1 = drop it), and notes (a score, logits) to file beside the
+    row.
+
+    ``marks`` are what an update policy must remember about the stream as a whole; the memory keeps
+    the latest."""
+
+    slots: Slots
+    notes: Mapping[str, Tensor] = field(default_factory=dict)
+    marks: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Update(Protocol):
+    """Decides which slots the rows of a new batch overwrite; `Memory` does the writing."""
+
+    def __call__(
+        self, memory: Memory, new: Batch, model: Classifier, rng: np.random.Generator
+    ) -> Placement:
+        """Return a slot for each row of `new`."""
+        ...
+
+
+class Retrieve(Protocol):
+    """Decides which slots to rehearse beside a new batch."""
+
+    def __call__(
+        self, memory: Memory, new: Batch, model: Classifier, rng: np.random.Generator
+    ) -> Slots:
+        """Return filled slots."""
+        ...
+
+
+class Transform(Protocol):
+    """Augments images in [0, 1] with chance from a generator."""
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return images of the same shape."""
+        ...
+
+
+class Mix(Protocol):
+    """Makes an extra batch to learn from out of the new and the rehearsed one."""
+
+    @property
+    def weight(self) -> float:
+        """What the mean loss of the extra batch is multiplied by."""
+        ...
+
+    def __call__(
+        self, new: Batch, old: Batch, model: Classifier, seen: Sightings, rng: np.random.Generator
+    ) -> Batch | None:
+        """Return the extra batch, or nothing in a step that has none."""
+        ...
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """What learns from a stream: it sees each batch once and can be asked at any moment.
+
+    Attributes
+    ----------
+    hits
+        How many images of the last batch were recognised before the step that learned them, a
+        tensor of one number.
+    recipe
+        What the learner was made from; `dualmix.runs.build.build` sets it.
+    """
+
+    hits: Tensor
+    recipe: State
+
+    def observe(self, x: ImagesLike, y: LabelsLike) -> Tensor:
+        """Learn from one batch; return its loss as a tensor with one number (read it only when it
+        is shown).
+        """
+        ...
+
+    def predict(self, x: ImagesLike) -> Labels:
+        """Return a raw label for each image; never changes the learner."""
+        ...
+
+    def consolidate(self) -> None:
+        """Use a pause in the stream."""
+        ...
+
+    def state_dict(self) -> State:
+        """Return everything that the next `observe` depends on."""
+        ...
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        ...

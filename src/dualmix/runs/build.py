@@ -1,0 +1,157 @@
+"""All that is needed to make a learner, and to make it again from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+
+from dualmix.config.compose import Model
+from dualmix.errors import ConfigError, StoreError
+from dualmix.learn.network import Classifier
+from dualmix.learn.types import Learner
+from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
+from dualmix.rng import Rng
+from dualmix.store import snapshot
+
+
+def build(
+    method: Method,
+    shape: tuple[int, int, int],
+    *,
+    classes: int | None = None,
+    seed: int = 0,
+    model: Model | None = None,
+    device: str = "cpu",
+    graphs: bool = False,
+) -> Learner:
+    """Make a learner from a method's settings.
+
+    Parameters
+    ----------
+    method
+        Settings such as ``ER(memory=500)``.
+    shape
+        (C, H, W) of the images.
+    classes
+        Columns of a fixed head; None: the head grows with the classes that come.
+    seed
+        Decides weights, memory and augmentation.
+    graphs
+        Replay the network's training passes as CUDA graphs; the learner that is saved does not
+        depend on it.
+    """
+    if graphs and not device.startswith("cuda"):
+        raise ConfigError("Graphs are for CUDA: give device cuda, or leave them off.")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
+    try:
+        torch.device(device)
+    except (RuntimeError, TypeError) as fault:
+        raise ConfigError(f"There is no device {device!r}: give cpu, cuda or cuda:0.") from fault
+    whole = all(isinstance(side, int | np.integer) for side in shape)
+    if not whole or len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
+        raise ConfigError(
+            f"A learner needs a shape (C, H, W) and classes above 0 or none, not {shape} and {classes}."
+        )
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ConfigError(f"A seed is a whole number from 0 to {2**32 - 1}, not {seed!r}.")
+    model = model or Model()
+    network = Classifier(
+        shape,
+        classes=classes,
+        seed=seed,
+        width=model.width,
+        mean=model.mean,
+        std=model.std,
+        precision=model.precision,
+        device=device,
+        graphs=graphs,
+    )
+    learner = method.build(network, Rng(seed))
+    learner.recipe = {
+        "kind": method.kind,
+        "method": method.model_dump(mode="json"),
+        "shape": list(shape),
+        "classes": classes,
+        "seed": seed,
+        "model": model.model_dump(mode="json"),
+    }
+    return learner
+
+
+def create(
+    name: str,
+    shape: tuple[int, int, int],
+    *,
+    classes: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    **settings: Any,
+) -> Learner:
+    """Make a learner by a method's name, to which additions may be joined by a plus.
+
+    Examples
+    --------
+    >>> learner = create("er", shape=(3, 32, 32), memory=200, seed=1)
+    >>> learner = create("er+dualmix", shape=(3, 32, 32), memory=200, mix={"alpha": 0.4})
+    """
+    host, additions = split_name(name)
+    if (preset := presets().get(name)) and preset.kind != host:
+        raise ConfigError(
+            f"{name!r} is a preset of the command line: create {preset.kind!r} with its settings "
+            f"(`dualmix explain {name}` lists them)."
+        )
+    kind = get_method(host)
+    for addition in additions:
+        group, values = get_addition(addition, kind)
+        given = settings.get(group, {})
+        settings[group] = {
+            **values,
+            **(given if isinstance(given, dict) else given.model_dump(exclude_unset=True)),
+        }
+    unknown = [
+        f"{s}{nearest(s, kind.model_fields)}" for s in settings if s not in kind.model_fields
+    ]
+    if unknown:
+        raise ConfigError(f"Method {name!r} has no setting {', '.join(unknown)}")
+    try:
+        method = kind(**settings)
+    except ValidationError as fault:
+        wrong = [
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})"
+            for e in fault.errors()
+        ]
+        raise ConfigError(f"Method {name!r} cannot be made: {'; '.join(wrong)}.") from fault
+    return build(method, shape, classes=classes, seed=seed, device=device)
+
+
+def save(learner: Learner, path: Path | str) -> None:
+    """Save a learner with its memory and state of chance; the file holds no code and is replaced at
+    once.
+    """
+    snapshot.write(Path(path), {"recipe": learner.recipe, "learner": learner.state_dict()})
+
+
+def load(path: Path | str, device: str = "cpu") -> Learner:
+    """Load a learner that goes on exactly where it was saved."""
+    state = snapshot.read(Path(path))
+    try:
+        recipe = state["recipe"]
+        learner = build(
+            get_method(recipe["kind"])(**recipe["method"]),
+            tuple(recipe["shape"]),
+            classes=recipe["classes"],
+            seed=recipe["seed"],
+            model=Model(**recipe["model"]),
+            device=device,
+        )
+        learner.load_state_dict(state["learner"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as fault:
+        raise StoreError(
+            f"{path} is not a saved learner ({type(fault).__name__}: {fault})."
+        ) from fault
+    return learner

@@ -1,0 +1,294 @@
+"""The only training loop: a stream through a learner, scored after each task, ready to die at any
+moment.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dualmix.config.compose import Composed
+from dualmix.data import Images, load
+from dualmix.data.stream import Plan, plan
+from dualmix.errors import DualmixError
+from dualmix.learn.types import Learner
+from dualmix.runs import metrics
+from dualmix.runs.build import build
+from dualmix.runs.events import Began, Ended, Event, Scored, Stepped
+from dualmix.runs.probes import measure
+from dualmix.runs.process import resident, settle
+from dualmix.store.folder import Folder, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished run: where it is filed, its scores and what it cost."""
+
+    folder: Folder
+    scores: dict[str, Any]
+    times: dict[str, Any]
+
+
+class Stopped(Exception):  # noqa: N818
+    """The run was asked to stop and has saved itself."""
+
+
+def run(
+    composed: Composed,
+    store: Store,
+    *,
+    fresh: bool = False,
+    watch: Callable[[Event], None] = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Result:
+    """Train and score one configuration, going on from its last snapshot if there is one.
+
+    Parameters
+    ----------
+    fresh
+        Start over, whatever is in the run's folder.
+    watch
+        Is told what happens; it cannot change the run.
+    stop
+        Asked after each step; on True the run saves itself and raises `Stopped`.
+    """
+    images = load(composed.config.data)
+    if validation := composed.config.stream.validation:
+        images = images.for_validation(validation)
+    folder = store.folder(composed, images.fingerprint)
+    if folder.serves(composed) and not fresh:
+        return _filed(folder)
+    order, learner = _prepared(composed, images)
+    with folder.locked():
+        if folder.serves(composed) and not fresh:
+            return _filed(folder)
+        if folder.done or fresh:
+            folder.clear()
+        return _train(composed, images, order, learner, folder, watch, stop)
+
+
+def _filed(folder: Folder) -> Result:
+    return Result(folder, folder.read_json("scores.json"), folder.read_json("times.json"))
+
+
+def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
+    """Plan the stream and make the learner: what cannot be run fails here, before anything is
+    written.
+    """
+    config = composed.config
+    settle(config.threads)
+    order_seed, run_seed = config.seeds()
+    order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
+    classes = order.classes if config.model.head == "fixed" else None
+    learner = build(
+        config.method,
+        images.shape,
+        classes=classes,
+        seed=run_seed,
+        model=config.model,
+        device=config.device,
+        graphs=config.graphs,
+    )
+    return order, learner
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Where a run is: the next batch, what has been counted and what it has cost."""
+
+    task: int
+    batch: int
+    step: int
+    hits: Tensor
+    images: int
+    counts: list[NDArray[np.int64]]
+    times: dict[str, float]
+    probes: list[dict[str, Any]]
+
+
+def _train(
+    composed: Composed,
+    images: Images,
+    order: Plan,
+    learner: Learner,
+    folder: Folder,
+    watch: Callable[[Event], None],
+    stop: Callable[[], bool],
+) -> Result:
+    state, remarks = folder.latest()
+    folder.begin(composed, order.record(), order.arrays(), _account(images, order))
+    at = (
+        _resumed(learner, state)
+        if state
+        else _Progress(0, 0, 0, torch.zeros((), dtype=torch.int64), 0, [], {}, [])
+    )
+    folder.drop_after(at.step)
+    for remark in remarks:
+        folder.log(event="damaged snapshot", remark=remark)
+    folder.log(event="begin", step=at.step)
+    total = sum(order.steps(task) for task in range(len(order.tasks)))
+    watch(Began(folder.path, composed.label, len(order.tasks), total, at.step, tuple(remarks)))
+
+    while at.task < len(order.tasks):
+        loss = None
+        for rows in order.batches(at.task, at.batch):
+            with _timed(at, "train_seconds"):
+                loss = learner.observe(
+                    images.train_x[rows].transpose(0, 3, 1, 2), images.train_y[rows]
+                )
+                at.hits = at.hits + learner.hits
+            at.images += len(rows)
+            at.batch += 1
+            at.step += 1
+            watch(Stepped(at.task, at.step, loss, at.hits, at.images))
+            stopping = stop()
+            if stopping or (
+                at.step % composed.config.save_every == 0 and at.batch < order.steps(at.task)
+            ):
+                _save(folder, learner, at)
+            if stopping:
+                raise Stopped(
+                    f"stopped after step {at.step} of {total}; the same command goes on from there"
+                )
+        last = None if loss is None else float(loss)
+        if last is not None and not math.isfinite(last):
+            raise DualmixError(
+                f"The loss is {last} after task {at.task + 1}: it diverged; use a smaller learning rate."
+            )
+        accuracy, forgetting = _end_task(composed, images, order, learner, at)
+        folder.log(event="task", task=at.task, step=at.step, accuracy=accuracy, loss=last)
+        _save(folder, learner, at)
+        watch(Scored(at.task - 1, at.step, accuracy, forgetting))
+    return _finish(order, learner, folder, at, watch)
+
+
+def _end_task(
+    composed: Composed, images: Images, order: Plan, learner: Learner, at: _Progress
+) -> tuple[float, float]:
+    """Use the pause after a task, test all tasks so far, and return average accuracy and
+    forgetting.
+    """
+    with _timed(at, "train_seconds"):
+        learner.consolidate()
+    with _timed(at, "evaluate_seconds"):
+        at.counts.append(confusion(learner, images, order, at.task))
+    if composed.config.probes.on:
+        with _timed(at, "probe_seconds"):
+            seed = composed.config.seeds()[1]
+            at.probes.append(measure(learner, images, order, at.task, composed.config.probes, seed))
+    at.task, at.batch = at.task + 1, 0
+    matrix = metrics.accuracy_matrix(np.stack(at.counts), [task.classes for task in order.tasks])
+    return float(metrics.average_accuracy(matrix)[-1]), float(metrics.forgetting(matrix)[-1])
+
+
+def _finish(
+    order: Plan, learner: Learner, folder: Folder, at: _Progress, watch: Callable[[Event], None]
+) -> Result:
+    counts = np.stack(at.counts)
+    scores = metrics.summary(counts, [task.classes for task in order.tasks])
+    scores["online_accuracy"] = float(at.hits) / max(at.images, 1)
+    times = _cost(at)
+    if at.probes:
+        folder.write_json("probes.json", at.probes)
+    folder.finish(
+        {"recipe": learner.recipe, "learner": learner.state_dict()}, counts, scores, times
+    )
+    folder.log(event="end", step=at.step, accuracy=scores["average_accuracy"])
+    watch(Ended(folder.path, scores, times))
+    return Result(folder, scores, times)
+
+
+def confusion(learner: Learner, images: Images, order: Plan, task: int) -> NDArray[np.int64]:
+    """Count (true class, predicted class) over the test images of all tasks up to `task`."""
+    classes = len(images.classes)
+    rows = np.concatenate([seen.test for seen in order.tasks[: task + 1]])
+    counts = np.zeros(classes * classes, dtype=np.int64)
+    for part in np.array_split(rows, max(1, len(rows) // 1000)):
+        predicted = learner.predict(images.test_x[part].transpose(0, 3, 1, 2)).astype(np.int64)
+        counts += np.bincount(
+            images.test_y[part] * classes + predicted, minlength=classes * classes
+        )
+    return counts.reshape(classes, classes)
+
+
+def _save(folder: Folder, learner: Learner, at: _Progress) -> None:
+    with _timed(at, "save_seconds"):
+        folder.save(
+            at.step,
+            {
+                "key": folder.key,
+                "task": at.task,
+                "batch": at.batch,
+                "step": at.step,
+                "hits": int(at.hits),
+                "images": at.images,
+                "counts": torch.from_numpy(np.stack(at.counts).astype(np.int32))
+                if at.counts
+                else torch.zeros(0, 0, 0),
+                "times": {**at.times, "peak_memory_mb": _peak_memory(at)},
+                "probes": at.probes,
+                "learner": learner.state_dict(),
+            },
+        )
+
+
+def _resumed(learner: Learner, state: dict[str, Any]) -> _Progress:
+    learner.load_state_dict(state["learner"])
+    counts = [np.asarray(stage, dtype=np.int64) for stage in state["counts"].numpy()]
+    return _Progress(
+        state["task"],
+        state["batch"],
+        state["step"],
+        torch.tensor(state["hits"]),
+        state["images"],
+        counts,
+        dict(state["times"]),
+        list(state["probes"]),
+    )
+
+
+@contextmanager
+def _timed(at: _Progress, name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    at.times[name] = at.times.get(name, 0.0) + time.perf_counter() - began
+
+
+def _cost(at: _Progress) -> dict[str, float]:
+    train = at.times.get("train_seconds", 0.0)
+    return {
+        **at.times,
+        "images_per_second": at.images / train if train else 0.0,
+        "peak_memory_mb": _peak_memory(at),
+    }
+
+
+def _peak_memory(at: _Progress) -> float:
+    return max(resident(peak=True), at.times.get("peak_memory_mb", 0.0))
+
+
+def _account(images: Images, order: Plan) -> dict[str, Any]:
+    used = sum(len(task.classes) for task in order.tasks)
+    part = (
+        []
+        if used == len(images.classes)
+        else [f"the stream has {used} of {len(images.classes)} classes"]
+    )
+    return {
+        "name": images.name,
+        "fingerprint": images.fingerprint,
+        "notes": [*images.notes, *part],
+        "shape": list(images.shape),
+        "classes": list(images.classes),
+        "train": len(images.train_y),
+        "test": 0 if images.test_x is images.train_x else len(images.test_y),
+    }

@@ -1,0 +1,112 @@
+"""Nested state in one safetensors file: tensors as they are, the rest as JSON. Nothing in it can
+run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as parse
+from safetensors.torch import save as serialise
+from torch import Tensor
+
+from dualmix.errors import StoreError
+from dualmix.learn.types import State
+from dualmix.store.files import write_bytes
+
+_TENSOR = "tensor:"
+
+
+def write(path: Path, state: State) -> None:
+    """Save a state so that the file is either the old one or the new one, whole, whenever the
+    process dies.
+    """
+    tensors: dict[str, Tensor] = {}
+    skeleton = json.dumps(_strip(state, "", tensors), sort_keys=True, allow_nan=False)
+    header = {
+        "dualmix": json.dumps(
+            {"sha256": _digest(skeleton, tensors), "state": skeleton}, sort_keys=True
+        )
+    }
+    write_bytes(path, serialise(tensors, header))
+
+
+def read(path: Path) -> State:
+    """Load a state that `write` saved.
+
+    Raises
+    ------
+    StoreError
+        The file is missing, cut short, changed or not ours.
+    """
+    try:
+        content = path.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["dualmix"])
+        tensors = parse(content)
+        if _digest(header["state"], tensors) != header["sha256"]:
+            raise StoreError(f"{path} is damaged: its checksum does not match.")
+        state = _fill(json.loads(header["state"]), tensors)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as fault:
+        raise StoreError(
+            f"{path} cannot be read as a snapshot ({type(fault).__name__}: {fault})."
+        ) from fault
+    assert isinstance(state, dict)
+    return state
+
+
+def _strip(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        tensors[path] = value.detach().cpu().contiguous()
+        return _TENSOR + path
+    if isinstance(value, dict):
+        return {
+            _text(name): _strip(inner, f"{path}/{_escaped(name)}", tensors)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_strip(inner, f"{path}/{i}", tensors) for i, inner in enumerate(value)]
+    if isinstance(value, str):
+        return "text:" + value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    raise TypeError(f"a snapshot cannot hold {type(value).__name__} (at {path})")
+
+
+def _text(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a snapshot's names are text, not {name!r}")
+    return name
+
+
+def _escaped(name: str) -> str:
+    """Return a name that holds no slash, different for different names, so that no two tensors
+    share a path.
+    """
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _fill(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        return {name: _fill(inner, tensors) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_fill(inner, tensors) for inner in value]
+    if isinstance(value, str):
+        return (
+            tensors[value.removeprefix(_TENSOR)]
+            if value.startswith(_TENSOR)
+            else value.removeprefix("text:")
+        )
+    return value
+
+
+def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(skeleton.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

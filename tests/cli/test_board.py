@@ -1,0 +1,40 @@
+"""What a sweep tells, line by line."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from dualmix.cli.board import Board
+from dualmix.store.folder import Store
+from dualmix.sweeps.executors import Local
+from dualmix.sweeps.sweep import Entry, Job, entries
+
+
+def test_a_failure_is_told_even_if_the_run_starts_again_at_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (run,) = entries([Job("finetune", {"model.width": 4})], store)
+    out = io.StringIO()
+    name = run.folder.path.name
+
+    def told(entry: Entry) -> str:
+        out.truncate(0)
+        out.seek(0)
+        board([entry])
+        return out.getvalue().strip()
+
+    with Board(Console(file=out, width=200), {}, Local(store, 1)) as board:
+        assert told(run) == ""
+        run.state = "running"
+        assert told(run) == f"starts   {name}"
+        run.tries, run.fault = 1, "some lines\nkilled by signal 9"
+        assert told(run) == f"again    {name}: killed by signal 9"
+        assert told(run) == ""
+        run.state, run.tries = "waiting", 2
+        assert told(run) == f"again    {name}: killed by signal 9"
+        run.state = "running"
+        assert told(run) == f"starts   {name}"
+        run.state, run.tries = "failed", 3
+        assert told(run) == f"failed   {name} (tried 3 times): killed by signal 9"

@@ -1,0 +1,196 @@
+"""The commands for many runs: sweep, status, calibrate, proposition."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a grid file of 3 runs of 20 steps on noise."""
+    folder = tmp_path_factory.mktemp("grid")
+    x = np.random.default_rng(1).integers(0, 256, (80, 4, 4)).astype(np.uint8)
+    np.savez(folder / "tiny.npz", x=x, y=np.repeat(np.arange(4), 20))
+    values = {
+        "data.name": "arrays",
+        "data.path": str(folder / "tiny.npz"),
+        "stream.tasks": 2,
+        "stream.batch": 3,
+    }
+    plain = {
+        "presets": ["er"],
+        "seeds": 3,
+        "values": {**values, "model.width": 1, "method.memory": 5},
+    }
+    (folder / "grid.yaml").write_text(json.dumps(plain))
+    return folder / "grid.yaml"
+
+
+@pytest.fixture(scope="module")
+def swept(grid: Path) -> Path:
+    """Return the store of a finished sweep."""
+    store = grid.parent / "store"
+    words = [
+        sys.executable,
+        "-m",
+        "dualmix",
+        "sweep",
+        str(grid),
+        "--store",
+        str(store),
+        "--workers",
+        "2",
+    ]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "3 of 3 runs are done." in ended.stderr
+    assert ended.stderr.count("done     er-arrays-s") == 3
+    return store
+
+
+def narrow(text: str) -> bool:
+    return all(len(line.rstrip()) <= 80 for line in text.splitlines())
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    dualmix_: Command, grid: Path, tmp_path: Path
+) -> None:
+    code, out, _ = dualmix_("sweep", grid, "--dry-run", "--store", tmp_path / "none")
+    assert code == 0 and "3 runs, 0 done, 3 to do: no estimate." in out and narrow(out)
+    assert not (tmp_path / "none").exists()
+
+
+def test_finished_runs_tell_how_long_others_take(
+    dualmix_: Command, grid: Path, swept: Path
+) -> None:
+    code, out, _ = dualmix_(
+        "sweep", grid, "--dry-run", "--store", swept, "--method.memory", "6", "--json"
+    )
+    rows = json.loads(out)
+    assert code == 0 and len(rows) == 3
+    assert all(row["state"] == "waiting" and row["seconds"] > 0 for row in rows)
+
+
+def test_status_counts_and_lists(dualmix_: Command, swept: Path) -> None:
+    code, out, _ = dualmix_("status", "--store", swept)
+    assert (code, out.strip()) == (0, "3 runs: 3 done")
+    _, everything, _ = dualmix_("status", "--store", swept, "--all")
+    assert everything.count("er-arrays-s") == 3 and narrow(everything)
+    _, out, _ = dualmix_("status", "--store", swept, "--json")
+    assert [row["state"] for row in json.loads(out)] == ["done"] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["sweep", "tabel1"], "did you mean table1"),
+        (["sweep", "table1", "--seeds", "0"], "--seeds must be 1 or more"),
+        (["sweep", "table1", "--workers", "0"], "--workers must be 1 or more"),
+        (["sweep", "table1", "--seed", "3"], "a sweep has --seeds"),
+        (["sweep", "table3", "--methods", "gss"], "table3 has no row 'gss'"),
+        (["calibrate", "--readings", "rav"], "did you mean raw"),
+        (["calibrate", "--rows", "er+dax"], "did you mean er+da"),
+        (["calibrate", "--data.nmae", "digits"], "did you mean --data.name"),
+        (["proposition"], "give the folder of runs with --store"),
+    ],
+)
+def test_mistakes_are_explained(
+    dualmix_: Command, tmp_path: Path, words: list[str], says: str
+) -> None:
+    code, _, err = dualmix_(*words, "--store", tmp_path / "none")
+    assert code == 2 and says in err
+    assert not (tmp_path / "none").exists()
+
+
+def test_readings_are_listed(dualmix_: Command) -> None:
+    code, out, _ = dualmix_("calibrate", "--readings", "help")
+    assert code == 0 and narrow(out)
+    for name in ("base", "one-mean", "replaced", "old-task", "joint"):
+        assert name in out
+
+
+def test_a_calibration_on_the_embedded_digits(dualmix_: Command, tmp_path: Path) -> None:
+    flags = (
+        "--data.name",
+        "digits",
+        "--stream.tasks",
+        "5",
+        "--stream.first",
+        "2",
+        "--model.width",
+        "4",
+    )
+    words = (
+        "calibrate",
+        "--readings",
+        "replaced",
+        "--rows",
+        "er+da",
+        "--seeds",
+        "1",
+        *flags,
+        "--store",
+        tmp_path,
+    )
+    code, out, err = dualmix_(*words)
+    assert code == 0 and narrow(out), out
+    assert "3 of 3 runs are done." in err
+    for word in ("the paper", "14.6/48.0", "base", "replaced", "shortened"):
+        assert word in out
+    code, out, _ = dualmix_(*words, "--json")
+    told = json.loads(out)
+    assert {row["reading"] for row in told["readings"]} == {"base", "replaced"}
+    assert {row["state"] for row in told["runs"]} == {"done"}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_sweep_that_is_stopped_or_killed_takes_its_runs_along(
+    tmp_path: Path, number: int
+) -> None:
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(
+        "presets: [er]\nseeds: 1\nvalues: {model.width: 8, method.memory: 50, stream.epochs: 100}\n"
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "dualmix",
+        "sweep",
+        str(grid),
+        "--store",
+        str(tmp_path / "store"),
+    ]
+    sweep = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (log := list((tmp_path / "store").glob("*/log.jsonl"))) or not log[0].stat().st_size:
+        assert time.monotonic() < deadline, "the run did not begin"
+        time.sleep(0.05)
+    pid = json.loads((log[0].parent / "holder.json").read_text())["pid"]
+    sweep.send_signal(number)
+    _, said = sweep.communicate(timeout=300)
+    assert sweep.returncode == (130 if number == signal.SIGINT else -9)
+    while _alive(pid):
+        assert time.monotonic() < deadline, "the run outlived its sweep"
+        time.sleep(0.05)
+    assert list(log[0].parent.glob("snapshot-*"))
+    if number == signal.SIGINT:
+        assert "the same command goes on" in said

@@ -1,0 +1,86 @@
+"""Small batches, floats and chosen retrievals for the tests of the loops."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+
+from dualmix.learn.memory import Memory
+from dualmix.learn.network import Classifier
+from dualmix.learn.types import Placement
+
+SHAPE = (1, 8, 8)
+
+
+def images(rows: int, seed: int, shape: tuple[int, int, int] = SHAPE) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (rows, *shape), dtype=np.uint8)
+
+
+def batch(rows: int, seed: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    return images(rows, seed), np.random.default_rng(seed + 1000).integers(0, classes, rows)
+
+
+def floats(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(x).float() / 255
+
+
+def network(classes: int | None = 4, known: int = 4, seed: int = 1) -> Classifier:
+    """Return a small network whose columns 0..known-1 are the labels 0..known-1."""
+    model = Classifier(SHAPE, classes=classes, width=4, seed=seed)
+    model.admit(np.arange(known))
+    return model
+
+
+def filled(capacity: int, seed: int = 50, classes: int = 4) -> Memory:
+    """Return a full memory."""
+    memory = Memory(capacity, SHAPE)
+    x, y = batch(capacity, seed, classes)
+    raw = torch.from_numpy(x).permute(0, 2, 3, 1).contiguous()
+    memory.write(Placement(np.arange(capacity)), raw, torch.from_numpy(y))
+    return memory
+
+
+def stored(memory: Memory, slots: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a copy of some rows as floats and columns, read without the memory's own gather."""
+    rows = torch.as_tensor(slots)
+    return floats(memory.x[rows].permute(0, 3, 1, 2).contiguous().numpy()), memory.y[rows].clone()
+
+
+class Chosen:
+    """Retrieval of slots that the test chooses, one list a call."""
+
+    def __init__(self, *slots: list[int]) -> None:
+        self.slots, self.calls = list(slots), 0
+
+    def __call__(self, memory: Any, new: Any, model: Any, rng: Any) -> np.ndarray:
+        self.calls += 1
+        return np.array(self.slots[(self.calls - 1) % len(self.slots)], dtype=np.int64)
+
+
+def assert_same(got: torch.nn.Module, want: torch.nn.Module, atol: float = 1e-6) -> None:
+    for (name, a), b in zip(got.state_dict().items(), want.state_dict().values(), strict=True):
+        torch.testing.assert_close(
+            a, b, rtol=1e-4, atol=atol, msg=lambda m, name=name: f"{name}: {m}"
+        )
+
+
+def assert_nearest(learner: Any, x: np.ndarray) -> None:
+    """Demand that each answer is the class with the nearest mean of unit features, to within
+    rounding.
+    """
+    model = copy.deepcopy(learner.model).eval()
+    old, y = stored(learner.memory, range(len(learner.memory)))
+    with torch.no_grad():
+        f, old = (model.embed(rows).double() for rows in (floats(x), old))
+    f, old = f / f.norm(dim=1, keepdim=True), old / old.norm(dim=1, keepdim=True)
+    means = torch.stack([old[y == c].mean(0) for c in range(len(model.labels))])
+    means = means / means.norm(dim=1, keepdim=True)
+    distance = (f[:, None] - means).norm(dim=2)
+    assert len(set(distance.argmin(1).tolist())) > 1
+    answers = torch.from_numpy(learner.predict(x))
+    assert (distance.gather(1, answers[:, None])[:, 0] <= distance.min(1).values + 1e-5).all()
+    assert learner.predict(x).tolist() == answers.tolist()
+    torch.testing.assert_close(learner.means.double(), means, rtol=0, atol=1e-5)

@@ -1,0 +1,170 @@
+"""What may be handed to a learner, and how it is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualmix.errors import InputError
+from dualmix.learn.inputs import as_labels, as_pixels
+
+SHAPE = (3, 5, 4)
+RAW = np.random.default_rng(0).integers(0, 256, (2, *SHAPE), dtype=np.uint8)
+ROWS = RAW.transpose(0, 2, 3, 1).tolist()
+
+
+def frozen(x: np.ndarray) -> np.ndarray:
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        RAW,
+        torch.from_numpy(RAW),
+        (RAW / 255).astype(np.float16),
+        (RAW / 255).astype(np.float32),
+        RAW / 255,
+        (RAW / 255).astype(">f4"),
+        torch.from_numpy(RAW / 255),
+        torch.from_numpy(RAW / 255).requires_grad_(),
+        frozen(RAW.copy()),
+        np.ascontiguousarray(RAW.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+        np.ascontiguousarray(RAW[:, :, ::-1, ::-1])[:, :, ::-1, ::-1],
+        np.repeat(RAW, 2, axis=0)[::2],
+        np.asfortranarray(RAW),
+    ],
+)
+def test_images_come_out_as_the_same_rows(x: object) -> None:
+    rows = as_pixels(x, SHAPE)
+    assert rows.dtype == torch.uint8 and rows.is_contiguous()
+    assert rows.tolist() == ROWS
+
+
+def test_every_level_survives_the_way_through_floats() -> None:
+    levels = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)
+    for kind in (np.float16, np.float32, np.float64):
+        assert as_pixels((levels / 255).astype(kind), (1, 16, 16)).flatten().tolist() == list(
+            range(256)
+        )
+
+
+def test_floats_go_to_the_nearest_level() -> None:
+    x = np.array([[[[0.0, 0.4 / 255, 0.6 / 255, 1.0]]]])
+    assert as_pixels(x, (1, 1, 4)).flatten().tolist() == [0, 0, 1, 255]
+
+
+def test_the_caller_array_is_not_changed() -> None:
+    x = RAW / 255
+    kept = x.copy()
+    as_pixels(x, SHAPE)
+    assert (x == kept).all()
+
+
+def changed(pixel: float) -> np.ndarray:
+    x = RAW / 255
+    x[1, 2, 3, 1] = pixel
+    return x
+
+
+@pytest.mark.parametrize(
+    ("x", "says"),
+    [
+        (RAW[0], "give x\\[None\\]"),
+        (RAW.transpose(0, 2, 3, 1), "channels come last"),
+        (RAW[:, :1], "must have 3 channels .* but they have 1"),
+        (RAW[:, :, :4], "resize them"),
+        (RAW[:, :, :, :3], "resize them"),
+        (RAW.reshape(2, -1), "resize them"),
+        (RAW[:0], "empty"),
+        (RAW.astype(np.int64), "int64"),
+        (RAW.astype(np.int8), "int8"),
+        (RAW.astype(bool), "bool"),
+        (RAW.astype(complex), "complex"),
+        (RAW.astype(np.longdouble), "longdouble|float128"),
+        (RAW.astype(object), "object"),
+        (torch.from_numpy(RAW.astype(np.int32)), "int32"),
+        (torch.from_numpy(RAW) > 3, "bool"),
+        (changed(np.nan), "NaN or infinite"),
+        (changed(np.inf), "NaN or infinite"),
+        (torch.from_numpy(changed(-np.inf)), "NaN or infinite"),
+        (changed(-0.01), "range from -0.01 to"),
+        (changed(1.01), "to 1.01"),
+        (RAW.astype(np.float32), "scale them, or give uint8"),
+        ([[[[1]]], [[[1, 2]]]], "one array"),
+        (torch.from_numpy(RAW).to_sparse(), "sparse or meta"),
+        (torch.empty(2, *SHAPE, device="meta"), "sparse or meta"),
+    ],
+)
+def test_bad_images_are_refused_in_a_sentence(x: object, says: str) -> None:
+    with pytest.raises(InputError, match=says) as fault:
+        as_pixels(x, SHAPE)
+    assert str(fault.value).endswith(".")
+    assert isinstance(fault.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("y", "want"),
+    [
+        ([3, -1], [3, -1]),
+        (np.array([2**63 - 1, -(2**63)]), [2**63 - 1, -(2**63)]),
+        (np.array([1, 2], dtype=np.uint64), [1, 2]),
+        (np.array([200, 2], dtype=np.uint8), [200, 2]),
+        (np.array([True, False]), [1, 0]),
+        ([3.0, -2.0], [3, -2]),
+        (np.array([2.0**53 - 1, 0]), [2**53 - 1, 0]),
+        (torch.tensor([4, 5], dtype=torch.int32), [4, 5]),
+        (torch.tensor([4.0, 5.0], requires_grad=True), [4, 5]),
+        (["b", "a"], ["b", "a"]),
+        (np.array(["é", ""]), ["é", ""]),
+        (np.array(["x", "long"], dtype=object), ["x", "long"]),
+    ],
+)
+def test_labels_come_out_exactly(y: object, want: list) -> None:
+    labels = as_labels(y, 2)
+    assert labels.tolist() == want
+    assert labels.dtype == np.int64 or labels.dtype.kind == "U"
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
+@settings(deadline=None)
+def test_whole_numbers_never_change(y: list[int]) -> None:
+    assert as_labels(y, len(y)).tolist() == y
+
+
+@pytest.mark.parametrize(
+    ("y", "says"),
+    [
+        ([1, 2, 3], r"each of 2 images, but their shape is \(3,\)"),
+        ([1], r"shape is \(1,\)"),
+        ([[1], [2]], r"shape is \(2, 1\)"),
+        (5, r"shape is \(\)"),
+        ([0.5, 1], "fractions"),
+        ([np.nan, 1], "fractions or NaN"),
+        ([np.inf, 1], "fractions or NaN"),
+        ([2.0**53, 1], "too large to be exact"),
+        (np.array([2**63, 1], dtype=np.uint64), "64 bits"),
+        ([2**70, 1], "object"),
+        ([None, None], "object"),
+        ([b"a", b"b"], "whole numbers"),
+        ([1j, 2], "complex"),
+        (np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"), "datetime64"),
+        ([[1], [2, 3]], "one array"),
+        (torch.tensor([1, 2]).to_sparse(), "sparse or meta"),
+        (torch.tensor([0.5, 2.0], dtype=torch.bfloat16), "fractions"),
+    ],
+)
+def test_bad_labels_are_refused_in_a_sentence(y: object, says: str) -> None:
+    with pytest.raises(InputError, match=says) as fault:
+        as_labels(y, 2)
+    assert str(fault.value).endswith(".")
+
+
+def test_without_a_count_any_flat_list_will_do() -> None:
+    assert as_labels([1, 2, 3]).tolist() == [1, 2, 3]
+    with pytest.raises(InputError, match="flat list"):
+        as_labels([[1, 2]])

@@ -1,0 +1,195 @@
+"""Recipes: a learner by name, and the same learner again from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dualmix
+from dualmix.config.compose import Model
+from dualmix.errors import ConfigError, InputError, StoreError
+from dualmix.store import snapshot
+
+SHAPE = (1, 8, 8)
+
+
+def batches(count: int, seed: int = 0, text: bool = False) -> list[tuple[Any, Any]]:
+    chance = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        y = chance.integers(0, 2 + number, 6)
+        labels = np.array([f"class {c}" for c in y]) if text else y * 7 - 3
+        made.append((chance.integers(0, 256, (6, *SHAPE)).astype(np.uint8), labels))
+    return made
+
+
+def content(learner: Any, path: Path) -> bytes:
+    dualmix.save(learner, path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["er", "finetune"])
+@pytest.mark.parametrize("classes", [None, 12])
+@pytest.mark.parametrize("text", [False, True])
+def test_a_loaded_learner_goes_on_with_the_same_bytes(
+    tmp_path: Path, name: str, classes: int | None, text: bool
+) -> None:
+    settings = {"memory": 9, "memory_batch": 4} if name == "er" else {}
+    stream = batches(6, text=text)
+    whole = dualmix.create(name, SHAPE, classes=classes, seed=3, lr=0.05, **settings)
+    cut = dualmix.create(name, SHAPE, classes=classes, seed=3, lr=0.05, **settings)
+    for x, y in stream[:3]:
+        whole.observe(x, y)
+        cut.observe(x, y)
+    dualmix.save(cut, tmp_path / "half")
+    loaded = dualmix.load(tmp_path / "half")
+    assert loaded.recipe == whole.recipe
+    assert content(loaded, tmp_path / "again") == (tmp_path / "half").read_bytes()
+    for x, y in stream[3:]:
+        assert torch.equal(loaded.observe(x, y), whole.observe(x, y))
+        assert torch.equal(loaded.hits, whole.hits)
+    assert content(loaded, tmp_path / "1") == content(whole, tmp_path / "2")
+    x, _ = batches(1, seed=9)[0]
+    assert loaded.predict(x).tolist() == whole.predict(x).tolist()
+
+
+def test_an_untrained_learner_can_be_saved(tmp_path: Path) -> None:
+    learner = dualmix.create("er", SHAPE, memory=5)
+    dualmix.save(learner, tmp_path / "new")
+    loaded = dualmix.load(tmp_path / "new")
+    with pytest.raises(InputError, match="learned"):
+        loaded.predict(np.zeros((1, *SHAPE), dtype=np.uint8))
+    x, y = batches(1)[0]
+    assert torch.equal(loaded.observe(x, y), learner.observe(x, y))
+
+
+def test_the_seed_decides(tmp_path: Path) -> None:
+    made = [
+        content(dualmix.create("er", SHAPE, classes=3, memory=5, seed=s), tmp_path / "s")
+        for s in (1, 1, 2)
+    ]
+    assert made[0] == made[1]
+    assert made[0] != made[2]
+
+
+def test_all_that_made_the_learner_is_in_the_file(tmp_path: Path) -> None:
+    model = Model(width=2, mean=(0.5,), std=(0.25,))
+    learner = dualmix.build(dualmix.ER(memory=4, lr=0.3), SHAPE, classes=5, seed=8, model=model)
+    dualmix.save(learner, tmp_path / "l")
+    loaded: Any = dualmix.load(tmp_path / "l")
+    assert loaded.recipe == {
+        "kind": "er",
+        "method": {**dualmix.ER(memory=4, lr=0.3).model_dump()},
+        "shape": [1, 8, 8],
+        "classes": 5,
+        "seed": 8,
+        "model": {
+            "width": 2,
+            "head": "fixed",
+            "mean": [0.5],
+            "std": [0.25],
+            "precision": "float32",
+        },
+    }
+    assert loaded.memory.capacity == 4
+    assert loaded.lr == 0.3
+    assert loaded.model.weight.shape[0] == 5
+
+
+def test_create_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"memroy.*did you mean memory\?"):
+        dualmix.create("er", SHAPE, memroy=3)
+    with pytest.raises(ConfigError, match=r"(?s)memroy.*memory.*lrr.*lr"):
+        dualmix.create("er", SHAPE, memroy=3, lrr=1)
+    with pytest.raises(ConfigError, match=r"'finetun'.*finetune"):
+        dualmix.create("finetun", SHAPE)
+    with pytest.raises(ConfigError, match="no method 'zebra'"):
+        dualmix.create("zebra", SHAPE)
+    with pytest.raises(ConfigError, match="create 'scr' with its settings"):
+        dualmix.create("scr-100", SHAPE)
+    with pytest.raises(ConfigError, match="does not fit: make it smaller"):
+        dualmix.create("er", SHAPE, memory=10**14)
+    with pytest.raises(ConfigError, match="no device 'foo'"):
+        dualmix.create("er", SHAPE, device="foo")
+    with pytest.raises(ConfigError, match="needs a shape"):
+        dualmix.create("er", (3, 8.5, 8))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not 'a'"):
+        dualmix.create("er", SHAPE, seed="a")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"memory": -1}, {"lr": 0}, {"lr": float("nan")}, {"forward": "both"}]
+)
+def test_create_refuses_bad_values(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        dualmix.create("er", SHAPE, **settings)
+
+
+def test_create_lists_all_bad_values() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)lr.*memory|memory.*lr"):
+        dualmix.create("er", SHAPE, memory=-1, lr=-2)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_cuda_where_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="CUDA"):
+        dualmix.create("er", SHAPE, device="cuda")
+    dualmix.save(dualmix.create("er", SHAPE, memory=1), tmp_path / "l")
+    with pytest.raises(ConfigError, match="CUDA"):
+        dualmix.load(tmp_path / "l", device="cuda:0")
+
+
+def test_files_that_are_no_learner(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    dualmix.save(dualmix.create("er", SHAPE, memory=2, classes=2), path)
+    good = snapshot.read(path)
+    wrong = [
+        {},
+        {"recipe": good["recipe"]},
+        {"learner": good["learner"]},
+        {**good, "recipe": {**good["recipe"], "shape": [3, 8, 8]}},
+        {**good, "recipe": {**good["recipe"], "method": {"memory": -1}}},
+        {**good, "recipe": {**good["recipe"], "model": {"widht": 3}}},
+        {**good, "recipe": {k: v for k, v in good["recipe"].items() if k != "seed"}},
+        {**good, "recipe": 3},
+    ]
+    for state in wrong:
+        snapshot.write(path, state)
+        with pytest.raises(StoreError, match="not a saved learner"):
+            dualmix.load(path)
+    snapshot.write(path, {**good, "recipe": {**good["recipe"], "kind": "zebra"}})
+    with pytest.raises(ConfigError, match="zebra"):
+        dualmix.load(path)
+    path.write_bytes(b"junk")
+    with pytest.raises(StoreError):
+        dualmix.load(path)
+    with pytest.raises(StoreError):
+        dualmix.load(tmp_path / "none")
+
+
+def test_saving_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("x")
+    learner = dualmix.create("er", SHAPE, memory=2)
+    for path in (tmp_path / "plain" / "l", tmp_path / "none" / "l", Path("/proc/l")):
+        with pytest.raises(StoreError, match="cannot be written"):
+            dualmix.save(learner, path)
+
+
+def test_additions_join_a_method_by_a_plus() -> None:
+    learner = dualmix.create(
+        "er+dualmix", shape=(1, 8, 8), memory=5, mix={"alpha": 0.4, "view": 0.0}
+    )
+    assert set(learner.mixes) == {"enmix", "adpmix"}
+    assert learner.mixes["enmix"].alpha == 0.4
+    same = dualmix.create(
+        "er+dualmix", shape=(1, 8, 8), memory=5, mix=dualmix.Mixing(alpha=0.4, view=0.0)
+    )
+    assert same.recipe == learner.recipe
+    with pytest.raises(ConfigError, match=r"dualmx.*dualmix"):
+        dualmix.create("er+dualmx", shape=(1, 8, 8))
+    with pytest.raises(ConfigError, match="finetune"):
+        dualmix.create("finetune+da", shape=(1, 8, 8))
