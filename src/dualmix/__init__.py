@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from dualmix.runs.run import Result as Result
     from dualmix.runs.run import run as train
     from dualmix.settings import value as value
-    from dualmix.store.folder import Store as Store
-    from dualmix.store.remote import open_store as open_store
+    from dualmix.store.store import Store as Store
+    from dualmix.store.store import open_store as open_store
 
 _HOMES = {
     "config.compose": ("Composed", "Config", "compose"),
@@ -85,11 +85,10 @@ _HOMES = {
     "learn.policies.uniform": ("Uniform",),
     "runs.build": ("build", "create", "load", "save"),
     "registry": ("Method", "register"),
-    "store.remote": ("open_store",),
+    "store.store": ("Store", "open_store"),
     "rng": ("Rng",),
     "runs.run": ("Result", "train"),
     "settings": ("value",),
-    "store.folder": ("Store",),
     "data.stream": ("Plan", "Stream", "plan"),
     "learn.augment": ("transform",),
     "learn.types": ("Batch", "Learner", "Placement"),

@@ -27,7 +27,7 @@ from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
 from dualmix.paper.tables import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.runs.run import run
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 
 def test_every_reading_is_a_configuration_and_differs_from_the_base() -> None:

@@ -16,7 +16,7 @@ from dualmix.config.compose import compose
 from dualmix.paper.proposition import border, check, correlation, spearman, verdict
 from dualmix.report.collect import collect
 from dualmix.runs.run import run
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 
 def measured(covariance: float, variance: float, bias: float) -> dict[str, float]:

@@ -22,7 +22,7 @@ from dualmix.report.collect import collect
 from dualmix.report.figures import figures
 from dualmix.report.readings import calibrations
 from dualmix.report.runs import ROWS, Collection
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import accurate, counts, everything, made, record
 

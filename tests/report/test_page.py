@@ -21,7 +21,7 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 from dualmix.report.collect import collect
 from dualmix.report.gallery import gallery
 from dualmix.report.page import html
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import everything, made, whole_paper
 

@@ -14,7 +14,7 @@ from dualmix.errors import StoreError
 from dualmix.report.collect import collect
 from dualmix.report.commands import again
 from dualmix.report.runs import rank
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import accurate, counts, made
 

@@ -16,7 +16,7 @@ from dualmix.bench.bench import record
 from dualmix.errors import DualmixError
 from dualmix.report.collect import collect
 from dualmix.report.speed import read
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import measured
 

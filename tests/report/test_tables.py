@@ -21,7 +21,7 @@ from dualmix.report.collect import collect
 from dualmix.report.runs import Collection
 from dualmix.report.tables import Cell, Table, contests, holm, mark, others, paired_p, tables, text
 from dualmix.runs.metrics import Interval
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import accurate, everything, made
 

@@ -1,7 +1,8 @@
-"""The store: which settings make which run, how a run is found, and what its folder guards against."""
+"""The store: which settings make which run, how a run is found, what its folder guards against."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -17,7 +18,10 @@ from dualmix.config.compose import Composed, canonical, compose, lookup, walk
 from dualmix.data import load
 from dualmix.errors import BusyError, StoreError
 from dualmix.runs.facts import facts
-from dualmix.store.folder import Folder, Store
+from dualmix.runs.filing import place, record
+from dualmix.store.arrays import arrays_bytes, parse_arrays
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 
 DATA = "d" * 64
 OTHER = {
@@ -121,7 +125,7 @@ def test_what_does_not_affect_the_result_is_not_in_the_key(tmp_path: Path) -> No
         assert compose("er", {"probes.on": True, path: given}).config.key(DATA) == key()
     base = compose("er")
     renamed = Composed("another label", base.config, dict.fromkeys(base.origins, "elsewhere"))
-    assert Store("x").folder(renamed, DATA).key == Store("x").folder(base, DATA).key
+    assert place(Store("x"), renamed, DATA).key == place(Store("x"), base, DATA).key
     given = compose("er", {"method.memory": 1000, "stream.tasks": 5})
     assert given.origins != base.origins
     assert given.config.key(DATA) == base.config.key(DATA)
@@ -164,7 +168,8 @@ def test_content_and_not_its_place_is_in_the_key(tmp_path: Path) -> None:
 def test_the_key_is_the_same_in_every_process() -> None:
     script = (
         "import sys; from dualmix.config.compose import compose\n"
-        "made = [compose('er', {'method.lr': 0.3, 'stream.class_order': [2, 1, 0]}), compose('iid-offline')]\n"
+        "er = compose('er', {'method.lr': 0.3, 'stream.class_order': [2, 1, 0]})\n"
+        "made = [er, compose('iid-offline')]\n"
         "print(*[c.config.key('d' * 64) for c in made], 'torch' in sys.modules)"
     )
     said = []
@@ -188,21 +193,26 @@ def test_canonical_json() -> None:
 
 def test_a_folder_is_found_under_any_name_that_ends_with_its_key(tmp_path: Path) -> None:
     composed, store = compose("er"), Store(tmp_path)
-    first = store.folder(composed, DATA)
+    first = place(store, composed, DATA)
     assert first.path.parent == tmp_path
     assert first.path.name == f"er-digits-s0-{first.key[:12]}"
     assert not first.path.exists()
     first.path.mkdir()
     renamed = tmp_path / f"my favourite-{first.key[:12]}"
     first.path.rename(renamed)
-    assert store.folder(composed, DATA).path == renamed
-    assert store.folder(compose("er", {"seed": 1}), DATA).path != renamed
+    assert place(store, composed, DATA).path == renamed
+    assert place(store, compose("er", {"seed": 1}), DATA).path != renamed
 
 
 def file_run(store: Store, composed: Composed) -> Folder:
-    folder = store.folder(composed, DATA)
+    folder = place(store, composed, DATA)
     with folder.locked():
-        folder.begin(composed, {"tasks": []}, {"train_0": np.arange(3)}, {"name": "none"})
+        folder.begin(
+            record(composed, folder.key),
+            {"tasks": []},
+            {"train_0": np.arange(3)},
+            lambda: {"data": {"name": "none"}},
+        )
     return folder
 
 
@@ -238,8 +248,8 @@ def test_a_garbage_record_is_a_clear_error(tmp_path: Path, garbage: str) -> None
 def test_garbage_results_are_a_clear_error(tmp_path: Path) -> None:
     folder = file_run(Store(tmp_path), compose("er"))
     (folder.path / "scores.json").write_text("{}")
-    folder.write_arrays("confusion.npz", {"counts": np.arange(300).reshape(3, 10, 10)})
-    good = (folder.path / "confusion.npz").read_bytes()
+    (folder.path / "sums.json").unlink()
+    good = arrays_bytes({"counts": np.arange(300).reshape(3, 10, 10)})
     for content in (b"", b"PK", b"\x00" * 50, good[:-30], good[: len(good) // 2]):
         (folder.path / "confusion.npz").write_bytes(content)
         with pytest.raises(StoreError, match=r"confusion\.npz"):
@@ -256,8 +266,7 @@ def test_no_flipped_bit_gives_other_counts(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "k")
     (tmp_path / "scores.json").write_text("{}")
     counts = np.random.default_rng(0).integers(0, 90, (3, 5, 5))
-    folder.write_arrays("confusion.npz", {"counts": counts})
-    good = (tmp_path / "confusion.npz").read_bytes()
+    good = arrays_bytes({"counts": counts})
     refused = 0
     for at in range(len(good)):
         damaged = bytearray(good)
@@ -292,46 +301,24 @@ def test_what_a_killed_write_left_is_swept(tmp_path: Path) -> None:
         assert {p.name for p in folder.path.iterdir()} == {"lock", "holder.json"}
 
 
-def test_a_run_half_cleared_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Folder(tmp_path, "k")
-    for name in ("a.json", "learner.safetensors", "scores.json", "z.json"):
-        (tmp_path / name).write_text("{}")
-    real, removed = Path.unlink, []
-
-    def unlink(self: Path, missing_ok: bool = False) -> None:
-        if removed:
-            raise KeyboardInterrupt
-        removed.append(self.name)
-        real(self, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", unlink)
-    with pytest.raises(KeyboardInterrupt):
-        folder.clear()
-    assert removed == ["scores.json"]
-    assert not folder.done
-
-
 def test_arrays_are_filed_small_and_whole(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, "k")
     for top, dtype in ((255, np.uint8), (256, np.uint16), (2**32, np.uint64)):
-        folder.write_arrays(
-            "a.npz", {"x": np.array([0, top]), "none": np.zeros((0, 3), dtype=np.int64)}
-        )
-        with np.load(tmp_path / "a.npz") as read:
+        arrays = {"x": np.array([0, top]), "none": np.zeros((0, 3), dtype=np.int64)}
+        with np.load(io.BytesIO(arrays_bytes(arrays))) as read:
             assert read["x"].tolist() == [0, top]
             assert read["x"].dtype == dtype
             assert read["none"].shape == (0, 3)
+        again = parse_arrays(arrays_bytes(arrays), tmp_path)
+        assert again["x"].tolist() == [0, top] and again["x"].dtype == np.int64
 
 
-def test_equal_arrays_give_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_arrays_give_equal_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
-    folder = Folder(tmp_path, "k")
-    folder.write_arrays("a.npz", {"x": np.arange(9)})
+    first = arrays_bytes({"x": np.arange(9)})
     later = time.localtime(time.time() + 10**8)
     monkeypatch.setattr(time, "localtime", lambda *_: later)
-    folder.write_arrays("b.npz", {"x": np.arange(9)})
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert arrays_bytes({"x": np.arange(9)}) == first
 
 
 def test_begin_writes_once_and_adds_sessions(tmp_path: Path) -> None:

@@ -23,13 +23,15 @@ from fsspec.implementations.memory import MemoryFileSystem
 from dualmix.config.compose import compose
 from dualmix.errors import BusyError, ConfigError, StoreError
 from dualmix.runs.events import Began
+from dualmix.runs.filing import place
 from dualmix.runs.run import Result, Stopped, run
 from dualmix.runs.status import standings
-from dualmix.store import lease
-from dualmix.store.folder import Store
+from dualmix.store import files, folder_mirror, lease
+from dualmix.store.folder import Folder
 from dualmix.store.lease import Lease, alive
-from dualmix.store.location import Location, plain
-from dualmix.store.remote import RemoteFolder, RemoteStore, open_store
+from dualmix.store.location import Location
+from dualmix.store.names import plain
+from dualmix.store.store import Store, open_store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Job, entries, sweep
 
@@ -266,18 +268,18 @@ def test_a_result_that_could_not_be_uploaded_is_uploaded_later_without_training(
     machine: Callable[[], Path], alone: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(URL)
-    end = RemoteFolder.finish
+    end = Folder.finish
 
     def cut(*given: Any, **named: Any) -> None:
         Trying.breaks(ConnectionError("gone"))
         end(*given, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RemoteFolder, "finish", cut)
+        patched.setattr(Folder, "finish", cut)
         with pytest.raises(StoreError, match="kept on this machine"):
             run(SMALL, store)
     Trying.mend()
-    folder = store.folder(SMALL, _fingerprint())
+    folder = place(store, SMALL, _fingerprint())
     assert (folder.path / "scores.json").is_file() and not folder.done, (
         "done here is not done there"
     )
@@ -300,7 +302,7 @@ def test_what_is_furthest_wins(machine: Callable[[], Path], alone: dict[str, byt
     assert begun(URL) == [0, 2]
     Trying.breaks(OSError("no"), at=10**6)
     store = open_store(URL)
-    folder = store.folder(SMALL, _fingerprint())
+    folder = place(store, SMALL, _fingerprint())
     Trying.mend()
     kept = max(folder.path.glob("snapshot-*"))
     assert kept.name == "snapshot-000000004.safetensors"
@@ -443,7 +445,7 @@ def test_who_loses_the_lease_stops_and_leaves_the_other_alone(machine: Callable[
         run(SMALL, store, watch=rob)
     assert json.loads(there(URL)["holder.json"])["host"] == "elsewhere"
     assert not [name for name in there(URL) if name.startswith("snapshot-")]
-    folder = store.folder(SMALL, _fingerprint())
+    folder = place(store, SMALL, _fingerprint())
     assert list(folder.path.glob("snapshot-*")), "what was done is kept here"
 
 
@@ -596,9 +598,9 @@ def test_what_grows_while_it_is_sent_is_sent_again(
     machine: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trackers write in the run's folder from threads of their own."""
-    read = Path.read_bytes
+    read = files.read_bytes
 
-    def late(path: Path) -> bytes:
+    def late(path: Path, most: int | None = None) -> bytes:
         if path.name == "events":
             with path.open("ab") as file:
                 file.write(b"more")
@@ -608,7 +610,7 @@ def test_what_grows_while_it_is_sent_is_sent_again(
         if isinstance(event, Began):
             (event.path / "board").mkdir()
             (event.path / "board" / "events").write_bytes(b"first")
-            monkeypatch.setattr(Path, "read_bytes", late)
+            monkeypatch.setattr(folder_mirror, "read_bytes", late)
 
     run(SMALL, open_store(URL), watch=track)
     assert there(URL)["board/events"].startswith(b"firstmoremore")
@@ -809,7 +811,7 @@ def test_names_from_elsewhere_stay_inside() -> None:
 
 
 def test_credentials_are_not_shown(machine: Callable[[], Path]) -> None:
-    store = RemoteStore("trying://me:secret@host/runs")
+    store = open_store("trying://me:secret@host/runs")
     assert str(store) == "trying://host/runs" and "secret" not in str(store.root)
     assert "secret" in store.address, "but another process needs them"
 
@@ -828,7 +830,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
 def test_an_address_is_opened_by_its_own_function(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="open_store"):
         Store("s3://bucket/runs")
-    assert type(open_store(tmp_path)) is Store
+    assert open_store(tmp_path).mirror is None
 
 
 def test_a_store_without_a_copy_of_the_record_is_looked_at_anew(

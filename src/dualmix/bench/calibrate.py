@@ -14,7 +14,7 @@ import numpy as np
 from dualmix.errors import ConfigError
 from dualmix.paper.tables import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.registry import nearest
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry, Job, entries
 
 TERMS = {

@@ -75,7 +75,7 @@ def _report(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.report.collect import collect
     from dualmix.store.files import make_folder, write_bytes
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
 
     kind = given.format or (given.out.suffix[1:] if given.out else "html")
     if kind not in FORMATS:
@@ -133,7 +133,7 @@ def _report(given: argparse.Namespace) -> int:
 def _compare(given: argparse.Namespace) -> int:
     from dualmix.cli.show.compare import differing
     from dualmix.report.compare import compare
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
 
     store = open_store(given.store)
     store.find(given.second)  # if it is not there, nothing is said of the first
@@ -149,7 +149,7 @@ def _export(given: argparse.Namespace) -> int:
     from dualmix.report.collect import collect
     from dualmix.report.export import FORMATS, export
     from dualmix.store.files import make_folder
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
 
     make_folder(given.out.parent)
     found = collect(open_store(given.store))

@@ -17,7 +17,7 @@ from dualmix.cli.terminal import asked_to_stop, make_console
 from dualmix.errors import ConfigError, DualmixError, StoreError
 
 if TYPE_CHECKING:
-    from dualmix.store.folder import Store
+    from dualmix.store.store import Store
     from dualmix.sweeps.sweep import Entry, Executor
     from dualmix.sweeps.tune import Search
 
@@ -163,7 +163,7 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
 
 def _demo(given: argparse.Namespace) -> int:
     from dualmix.cli.demo import jobs, table
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
     from dualmix.sweeps.sweep import entries
 
     store = open_store(given.store)
@@ -176,7 +176,7 @@ def _demo(given: argparse.Namespace) -> int:
 
 def _sweep(given: argparse.Namespace) -> int:
     from dualmix.paper.tables import GRIDS, SEEDS, jobs
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
     from dualmix.sweeps.sweep import Job, entries, read_grid
 
     store = open_store(given.store)
@@ -282,7 +282,7 @@ def _states(runs: Sequence[Entry]) -> list[dict[str, str]]:
 def _status(given: argparse.Namespace) -> int:
     from dualmix.cli.board import status_table
     from dualmix.runs.status import standings
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
 
     found = standings(open_store(given.store), now=time.time())
     if given.json:
@@ -296,7 +296,7 @@ def _proposition(given: argparse.Namespace) -> int:
     from dualmix.cli.show.studies import proposition
     from dualmix.paper.proposition import FEWEST, check
     from dualmix.report.collect import collect
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
 
     verdicts = check(collect(open_store(given.store)).runs)
     if not verdicts:
@@ -314,7 +314,7 @@ def _proposition(given: argparse.Namespace) -> int:
 def _calibrate(given: argparse.Namespace) -> int:
     from dualmix.bench import calibrate
     from dualmix.cli.show.studies import calibration, reading_table
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
 
     if given.readings == ["help"]:
         make_console().print(reading_table(calibrate.READINGS))
@@ -347,7 +347,7 @@ def _calibrate(given: argparse.Namespace) -> int:
 def _tune(given: argparse.Namespace) -> int:
     from dualmix.cli.board import Board
     from dualmix.cli.show.studies import search_table, tuning
-    from dualmix.store.remote import open_store
+    from dualmix.store.store import open_store
     from dualmix.sweeps.sweep import sweep
     from dualmix.sweeps.tune import search, tune
 

@@ -21,7 +21,8 @@ from dualmix.registry import get_method, presets
 from dualmix.report.runs import Collection, Content, Remark, Run
 from dualmix.runs import metrics
 from dualmix.runs.status import standing
-from dualmix.store.folder import Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 
 FREE = (
     "data.name",

@@ -16,6 +16,7 @@ from dualmix.learn.types import Learner
 from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
 from dualmix.rng import Rng
 from dualmix.store import snapshot
+from dualmix.store.snapshot import State
 
 
 def build(
@@ -55,7 +56,8 @@ def build(
     whole = all(isinstance(side, int | np.integer) for side in shape)
     if not whole or len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
         raise ConfigError(
-            f"A learner needs a shape (C, H, W) and classes above 0 or none, not {shape} and {classes}."
+            "A learner needs a shape (C, H, W) and classes above 0 or none, not "
+            f"{shape} and {classes}."
         )
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise ConfigError(f"A seed is a whole number from 0 to {2**32 - 1}, not {seed!r}.")
@@ -137,7 +139,13 @@ def save(learner: Learner, path: Path | str) -> None:
 
 
 def load(path: Path | str, device: str = "cpu") -> Learner:
-    """Load a learner that goes on exactly where it was saved."""
+    """Load a learner that goes on exactly where it was saved.
+
+    Raises
+    ------
+    StoreError
+        The file is damaged, or holds what no learner of its recipe can have.
+    """
     state = snapshot.read(Path(path))
     try:
         recipe = state["recipe"]
@@ -149,9 +157,14 @@ def load(path: Path | str, device: str = "cpu") -> Learner:
             model=Model(**recipe["model"]),
             device=device,
         )
-        learner.load_state_dict(state["learner"])
+        take_over(learner, state["learner"])
     except (KeyError, TypeError, ValueError, RuntimeError) as fault:
         raise StoreError(
             f"{path} is not a saved learner ({type(fault).__name__}: {fault})."
         ) from fault
     return learner
+
+
+def take_over(learner: Learner, state: State) -> None:
+    """Let a new learner go on from a state."""
+    learner.load_state_dict(state)

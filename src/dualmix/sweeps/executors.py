@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dualmix.registry import presets
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry
 
 LAST_LINES = 5

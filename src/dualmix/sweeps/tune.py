@@ -21,7 +21,7 @@ from dualmix.runs.extras import extra
 from dualmix.runs.facts import facts
 from dualmix.settings import Range
 from dualmix.store.files import write_json
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.executors import as_flag
 from dualmix.sweeps.sweep import Entry, Job, entries
 
