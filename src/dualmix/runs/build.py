@@ -15,8 +15,8 @@ from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner
 from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
 from dualmix.rng import Rng
+from dualmix.runs.saved import UnsoundError, check_recipe, take_over
 from dualmix.store import snapshot
-from dualmix.store.snapshot import State
 
 
 def build(
@@ -47,12 +47,7 @@ def build(
     """
     if graphs and not device.startswith("cuda"):
         raise ConfigError("Graphs are for CUDA: give device cuda, or leave them off.")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
-    try:
-        torch.device(device)
-    except (RuntimeError, TypeError) as fault:
-        raise ConfigError(f"There is no device {device!r}: give cpu, cuda or cuda:0.") from fault
+    check_device(device)
     whole = all(isinstance(side, int | np.integer) for side in shape)
     if not whole or len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
         raise ConfigError(
@@ -83,6 +78,16 @@ def build(
         "model": model.model_dump(mode="json"),
     }
     return learner
+
+
+def check_device(device: str) -> None:
+    """Raise `ConfigError` where torch has no such device."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
+    try:
+        torch.device(device)
+    except (RuntimeError, TypeError) as fault:
+        raise ConfigError(f"There is no device {device!r}: give cpu, cuda or cuda:0.") from fault
 
 
 def create(
@@ -146,11 +151,17 @@ def load(path: Path | str, device: str = "cpu") -> Learner:
     StoreError
         The file is damaged, or holds what no learner of its recipe can have.
     """
+    check_device(device)
     state = snapshot.read(Path(path))
+    recipe: Any = state.get("recipe")
     try:
-        recipe = state["recipe"]
+        check_recipe(recipe, state.get("learner"))
+        kind = get_method(str(recipe.get("kind")))
+    except UnsoundError as fault:
+        raise StoreError(f"{path} is not a saved learner: {fault}.") from fault
+    try:
         learner = build(
-            get_method(recipe["kind"])(**recipe["method"]),
+            kind(**recipe["method"]),
             tuple(recipe["shape"]),
             classes=recipe["classes"],
             seed=recipe["seed"],
@@ -158,13 +169,18 @@ def load(path: Path | str, device: str = "cpu") -> Learner:
             device=device,
         )
         take_over(learner, state["learner"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as fault:
+    except (
+        ConfigError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        MemoryError,
+    ) as fault:
         raise StoreError(
-            f"{path} is not a saved learner ({type(fault).__name__}: {fault})."
+            f"{path} is not a saved learner ({type(fault).__name__}: {str(fault)[:200]})."
         ) from fault
     return learner
-
-
-def take_over(learner: Learner, state: State) -> None:
-    """Let a new learner go on from a state."""
-    learner.load_state_dict(state)

@@ -22,12 +22,13 @@ from dualmix.data.stream import Plan, plan
 from dualmix.errors import DualmixError, StoreError
 from dualmix.learn.types import Learner
 from dualmix.runs import metrics
-from dualmix.runs.build import build, take_over
+from dualmix.runs.build import build
 from dualmix.runs.events import Began, Ended, Event, Scored, Stepped
 from dualmix.runs.facts import facts
 from dualmix.runs.filing import continues, place, probed, record, results
 from dualmix.runs.probes import measure
 from dualmix.runs.process import resident, settle
+from dualmix.runs.saved import take_over
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
 

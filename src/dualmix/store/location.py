@@ -188,9 +188,9 @@ class Location:
                 yield
         except Exception as fault:
             raise StoreError(
-                f"{self} cannot be {done} ({_reason(fault)}): once the address is right and open "
-                "to you from here, give the same command again; what a run has done is kept on this "
-                "machine, and it goes on from there."
+                f"{self} cannot be {done} ({_reason(fault)}): once the address is right and "
+                "open to you from here, give the same command again; what a run has done is kept "
+                "on this machine, and it goes on from there."
             ) from fault
 
 
