@@ -26,14 +26,13 @@ from dualmix.bench.peers import PEERS, Work, versions
 from dualmix.bench.timing import Call, Row, Stage, interleaved, rows
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
-from dualmix.learn.augment import transform
-from dualmix.learn.augment_names import NAMES
-from dualmix.learn.class_ages import Sightings
-from dualmix.learn.learners.parts import Parts, descend, receive
-from dualmix.learn.learners.replay import Replay
-from dualmix.learn.mixing import AdpMix, EnMix
+from dualmix.learn.augment import NAMES, transform
+from dualmix.learn.class_ages import ClassAges
+from dualmix.learn.common import Parts, sgd_step, take_in
 from dualmix.learn.network import POOL, Block, Classifier, ReducedResNet18
+from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Learner
+from dualmix.methods.dualmix import AdpMix, EnMix
 from dualmix.registry import get_method, get_preset, nearest
 from dualmix.rng import generator
 from dualmix.runs.build import build
@@ -89,7 +88,7 @@ def floor(images: int = 2 * BATCH) -> Call:
     def step() -> None:
         model.zero_grad()
         F.cross_entropy(model(x), y).backward()
-        descend(model.parameters(), LR, 0.0)
+        sgd_step(model.parameters(), LR, 0.0)
 
     return step
 
@@ -163,14 +162,14 @@ def profile(rounds: int, *, repeats: int = 10) -> list[Row]:
         made.observe(*batch())
         hits.add_(made.hits)
 
-    raw, columns, new = receive(made, *batch())
+    raw, columns, new = take_in(made, *batch())
     old = made.memory[np.arange(BATCH)]
 
     def network() -> None:
         made.model.zero_grad()
         for one in (new, old):
             F.cross_entropy(made.model(one.x), one.y).backward()
-        descend(made.model.parameters(), LR, 0.0)
+        sgd_step(made.model.parameters(), LR, 0.0)
 
     def rehearsed() -> None:
         made.memory[made.retrieve(made.memory, new, made.model, made.rng["retrieve"])]
@@ -183,7 +182,7 @@ def profile(rounds: int, *, repeats: int = 10) -> list[Row]:
     parts: dict[str, Call] = {
         "training": train,
         "network": network,
-        "taking a batch in": lambda: receive(made, *batch()),
+        "taking a batch in": lambda: take_in(made, *batch()),
         "rehearsed batch": rehearsed,
         "filing in memory": filed,
     }
@@ -234,8 +233,8 @@ def augmentations(rounds: int) -> list[Row]:
     """Measure each augmentation and mix of a batch against the floor."""
     model = Classifier(SHAPE, classes=CLASSES, seed=0)
     rng = generator(0, "bench")
-    seen = Sightings()
-    seen.note(np.arange(CLASSES))
+    ages = ClassAges()
+    ages.note(np.arange(CLASSES))
 
     def batch(seed: int) -> Batch:
         x = torch.from_numpy(_images(BATCH, seed)).permute(0, 2, 3, 1).contiguous()
@@ -249,7 +248,7 @@ def augmentations(rounds: int) -> list[Row]:
         ("enmix", EnMix(transform("standard"))),
         ("adpmix", AdpMix(transform("standard"))),
     ):
-        calls[name] = partial(mix, new, old, model, seen, rng)
+        calls[name] = partial(mix, new, old, model, ages, rng)
     return rows("augmentation of 10", interleaved(calls, rounds), "floor")
 
 

@@ -19,7 +19,7 @@ import torch
 from dualmix.bench.timing import Row, Stage
 from dualmix.config.compose import Model
 from dualmix.errors import DualmixError
-from dualmix.learn.learners.parts import Parts
+from dualmix.learn.common import Parts
 from dualmix.learn.types import Placement
 from dualmix.registry import get_method
 from dualmix.rng import generator

@@ -16,7 +16,6 @@ from pydantic import (
     BaseModel,
     SerializeAsAny,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -26,7 +25,7 @@ from dualmix.data.catalog import DATASETS
 from dualmix.data.config import Data
 from dualmix.data.stream import Stream
 from dualmix.errors import ConfigError
-from dualmix.learn.augment_names import check_name
+from dualmix.learn.augment import check_name
 from dualmix.registry import Method, get_method, get_preset, nearest, presets
 from dualmix.settings import Settings, value
 
@@ -133,22 +132,10 @@ class Common(Settings):
         source="ours",
         pattern=r"^(cpu|cuda(:\d+)?)$",
     )
-    graphs: bool = value(
-        False,
-        "replay the network's training passes as CUDA graphs; needs device cuda, and untested",
-        source="ours",
-    )
     threads: int = value(1, "torch threads of the process", source="ours", ge=1)
     save_every: int = value(
         500, "steps between snapshots (one is also made after each task)", source="ours", ge=1
     )
-
-    @field_validator("graphs")
-    @classmethod
-    def _for_cuda(cls, graphs: bool, given: ValidationInfo) -> bool:
-        if graphs and given.data.get("device") == "cpu":
-            raise ValueError("graphs are for CUDA: add --device cuda, or leave them off")
-        return graphs
 
 
 class Config(Common, Generic[MethodT]):

@@ -31,7 +31,6 @@ FREE = (
     "seed",
     "save_every",
     "device",
-    "graphs",
     "threads",
 )
 """Settings in which a run may differ from its preset and still stand for it; data and memory are

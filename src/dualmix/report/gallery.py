@@ -87,7 +87,7 @@ def _drawn(run: Run, images: Images) -> Gallery:
     """Mix one batch of new classes with one of old classes, as er+dualmix does."""
     import torch
 
-    from dualmix.learn.learners.replay import Replay
+    from dualmix.learn.replay import Replay
     from dualmix.learn.types import Batch
     from dualmix.runs.build import create
 
@@ -105,14 +105,14 @@ def _drawn(run: Run, images: Images) -> Gallery:
     batches = []
     for rows in (old_rows, new_rows):
         columns = model.admit(images.train_y[rows])
-        learner.seen.note(columns.numpy())
+        learner.ages.note(columns.numpy())
         x = torch.from_numpy(np.ascontiguousarray(images.train_x[rows]))
         batches.append(Batch(model.pixels(x), columns))
     old, new = batches
     with torch.no_grad():
         model.weight[new.y.unique()] *= TILT
     names = [images.classes[int(label)] for label in model.labels]
-    made = {name: mix(new, old, model, learner.seen, rng) for name, mix in learner.mixes.items()}
+    made = {name: mix(new, old, model, learner.ages, rng) for name, mix in learner.mixes.items()}
     mixing = learner.recipe["method"]["mix"]
     said = {
         "view": (

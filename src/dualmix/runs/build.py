@@ -26,7 +26,6 @@ def build(
     seed: int = 0,
     model: Model | None = None,
     device: str = "cpu",
-    graphs: bool = False,
 ) -> Learner:
     """Make a learner from a method's settings.
 
@@ -40,12 +39,7 @@ def build(
         Columns of a fixed head; None: the head grows with the classes that come.
     seed
         Decides weights, memory and augmentation.
-    graphs
-        Replay the network's training passes as CUDA graphs; the learner that is saved does not
-        depend on it.
     """
-    if graphs and not device.startswith("cuda"):
-        raise ConfigError("Graphs are for CUDA: give device cuda, or leave them off.")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
     try:
@@ -69,7 +63,6 @@ def build(
         std=model.std,
         precision=model.precision,
         device=device,
-        graphs=graphs,
     )
     learner = method.build(network, Rng(seed))
     learner.recipe = {
