@@ -1,8 +1,8 @@
 """Keys leave defaults out, so a default that changes must raise RESULTS_VERSION; this test
 remembers them.
 
-After such a change raise the version in config.py and write the file anew: python
-tests/test_defaults.py"""
+After such a change raise the version and write the file anew: python
+tests/config/test_defaults.py. A setting that is dropped changes no key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def test_a_changed_default_raises_the_version() -> None:
         for kind, defaults in remembered["defaults"].items():
             changed = {p: (old, now["defaults"][kind].get(p)) for p, old in defaults.items()}
             assert all(old == new for old, new in changed.values()), changed
-    assert remembered == now, "new settings: write the file anew with python tests/test_defaults.py"
+    assert remembered == now, (
+        "new settings: write the file anew with python tests/config/test_defaults.py"
+    )
 
 
 if __name__ == "__main__":

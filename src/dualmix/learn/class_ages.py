@@ -29,7 +29,8 @@ class ClassAges:
     def note(self, columns: NDArray[np.int64]) -> None:
         """Take note of a batch's columns."""
         fresh = max(int(columns.max()) + 1 - len(self.first), 0)
-        self.first = np.append(self.first, np.full(fresh, self.steps))
+        if fresh:
+            self.first = np.append(self.first, np.full(fresh, self.steps))
         self.steps += 1
 
     def pause(self) -> None:

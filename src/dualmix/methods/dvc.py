@@ -69,6 +69,8 @@ class MGIRetrieve:
         self, memory: Memory, new: Batch, model: Classifier, rng: np.random.Generator
     ) -> Slots:
         """Return distinct filled slots."""
+        if new.gradient is None:
+            raise ValueError("gradient increase is known only after the new batch's backward pass")
         slots = rng.choice(len(memory), size=min(self.candidates, len(memory)), replace=False)
         old = memory[slots]
         x = old.x if self.views is None else torch.cat([old.x, self.views(old.x, rng)])

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dualmix.learn.memory import Memory
-from dualmix.learn.policies.reservoir import Reservoir
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.learn.types import Batch
 
 SHAPE = (1, 1, 1)

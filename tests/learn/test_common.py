@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -11,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dualmix.learn.learners.review import review, shuffled
+from dualmix.learn.common import MemoryLearner, memory_batches
 from dualmix.learn.memory import Memory
+from dualmix.learn.sampling import Reservoir
 from dualmix.rng import Rng
-from tests.kit import SHAPE, filled
+from tests.kit import SHAPE, filled, network
 
 
 @settings(deadline=None, max_examples=40)
@@ -25,7 +24,7 @@ def test_a_pass_has_each_row_once_and_drops_only_what_is_left_over(
     memory = filled(rows)
     for row in range(rows):
         memory.x[row] = row
-    parts = list(shuffled(memory, size, np.random.default_rng(seed)))
+    parts = list(memory_batches(memory, size, np.random.default_rng(seed)))
     seen = [round(float(value) * 255) for part in parts for value in part.x[:, 0, 0, 0]]
     assert len(seen) == len(set(seen)) == (rows if rows < size else rows - rows % size)
     assert [len(part) for part in parts] == ([rows] if rows < size else [size] * (rows // size))
@@ -34,11 +33,11 @@ def test_a_pass_has_each_row_once_and_drops_only_what_is_left_over(
 def test_a_pass_is_in_random_order_and_an_empty_memory_has_none() -> None:
     memory = filled(12)
     passes = [
-        torch.cat([part.x for part in shuffled(memory, 3, np.random.default_rng(seed))])
+        torch.cat([part.x for part in memory_batches(memory, 3, np.random.default_rng(seed))])
         for seed in (0, 0, 1)
     ]
     assert torch.equal(passes[0], passes[1]) and not torch.equal(passes[0], passes[2])
-    assert list(shuffled(Memory(5, SHAPE), 3, np.random.default_rng(0))) == []
+    assert list(memory_batches(Memory(5, SHAPE), 3, np.random.default_rng(0))) == []
 
 
 @pytest.mark.parametrize(("share", "decay"), [(0.1, 0.0), (0.5, 0.2)])
@@ -56,12 +55,8 @@ def test_review_by_hand(share: float, decay: float) -> None:
     for slots in (order[:2], order[2:4]):
         mean = float(memory.x[slots, 0, 0, 0].float().mean()) / 255
         w -= 0.5 * (share * w * mean**2 + decay * w)
-    review(
-        SimpleNamespace(memory=memory, rng=Rng(3), lr=0.5, weight_decay=decay),
-        line,
-        lambda old: line(old.x.mean().view(1, 1)).square().sum() / 2,
-        2,
-        share,
-    )
+    learner = MemoryLearner(network(), memory, Reservoir(), Rng(3), lr=0.5, weight_decay=decay)
+    learner.network = line
+    learner.review(lambda old: line(old.x.mean().view(1, 1)).square().sum() / 2, 2, share)
     assert line.weight.item() == pytest.approx(w, rel=1e-5)
     assert line.training

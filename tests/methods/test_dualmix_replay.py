@@ -14,14 +14,13 @@ from torch import Tensor
 from dualmix.config.compose import Model, compose
 from dualmix.errors import ConfigError
 from dualmix.learn.augment import ColourJitter, Crop, identity, standard
-from dualmix.learn.learners.replay import Replay
 from dualmix.learn.memory import Memory
-from dualmix.learn.mixing import AdpMix, EnMix, View
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.reservoir import Reservoir
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.replay import Replay
+from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.learn.types import Batch
 from dualmix.methods import ER, Mixing
+from dualmix.methods.dualmix import AdpMix, EnMix, View
 from dualmix.registry import presets
 from dualmix.rng import Rng
 from dualmix.runs.build import build
@@ -87,7 +86,7 @@ def test_no_weight_is_experience_replay_bit_for_bit() -> None:
     SGD.
     """
     steps = stream(30)
-    options = {"copies": 3, "shared": True, "old": "batch", "augment": "flip", "first_task": "both"}
+    options = {"each": "batch", "old": "batch", "pairs": "all", "augment": "flip", "ratio": "mean"}
     mixless = taught(learner(options, classes=10), steps)
     model = Classifier(SHAPE, classes=10, seed=3, width=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -175,56 +174,36 @@ def test_every_setting_reaches_its_place() -> None:
         enmix=0.2,
         adpmix=0.3,
         augment="crop-1.3",
-        per_sample=False,
         alpha=0.4,
-        alpha_x=0.5,
         kappa=0.6,
         tau=0.7,
         delta=0.8,
         each="batch",
-        shared=True,
-        partner="permutation",
-        second_view=True,
-        copies=2,
         adpmix_augment="old",
-        old="recent",
-        window=7,
+        old="task",
         pairs="fewer",
         ratio="mean",
-        bias=True,
-        sightings=9,
-        first_task="both",
     ).build()
-    g = Crop(scale=(0.2, 0.5), per_sample=False)
+    g = Crop(scale=(0.2, 0.5))
     assert mix["view"] == View(g=g, weight=0.1)
     assert mix["enmix"] == EnMix(
         g=g,
         weight=0.2,
         alpha=0.4,
         each="batch",
-        partner="permutation",
-        second_view=True,
-        copies=2,
-        shared=True,
-        from_first=True,
     )
     assert mix["adpmix"] == AdpMix(
         g=g,
         weight=0.3,
-        alpha=0.5,
+        alpha=0.4,
         kappa=0.6,
         tau=0.7,
         delta=0.8,
         each="batch",
         augment="old",
-        old="recent",
-        window=7,
+        old="task",
         pairs="fewer",
         ratio="mean",
-        bias=True,
-        sightings=9,
-        alone="mixup",
-        shared=True,
     )
 
 
@@ -236,17 +215,8 @@ def test_settings_left_alone_are_those_of_the_classes() -> None:
         "adpmix": AdpMix(standard()),
     }
     assert list(found) == ["view", "enmix", "adpmix"]
-    assert Mixing(jitter_p=0.5, augment="jitter").transform() == ColourJitter(p=0.5)
+    assert Mixing(augment="jitter").transform() == ColourJitter()
     assert Mixing(alpha=0.7).build()["adpmix"].alpha == 0.7
-
-
-@pytest.mark.parametrize(
-    ("first_task", "from_first", "alone"),
-    [("enmix", True, "idle"), ("idle", False, "idle"), ("both", True, "mixup")],
-)
-def test_first_task(first_task: str, from_first: bool, alone: str) -> None:
-    found = Mixing(first_task=first_task).build()
-    assert (found["enmix"].from_first, found["adpmix"].alone) == (from_first, alone)
 
 
 # What is left alone
@@ -268,7 +238,6 @@ class Watched:
     [
         *(dict.fromkeys(terms, 1.0) for terms in PRESETS.values()),
         {**ALL, "stream": 0.0, "replay": 0.0},
-        {"augment_stream": True},
     ],
 )
 def test_mixes_change_neither_what_is_retrieved_nor_what_is_stored(mix: dict[str, Any]) -> None:
@@ -285,7 +254,7 @@ def test_mixes_change_neither_what_is_retrieved_nor_what_is_stored(mix: dict[str
 def test_the_memory_holds_images_as_they_came() -> None:
     steps = stream(7)
     came = {image.tobytes() for x, _ in steps for image in x}
-    made = taught(learner({**ALL, "augment_stream": True}, memory=10), steps)
+    made = taught(learner(ALL, memory=10), steps)
     assert {image.permute(2, 0, 1).numpy().tobytes() for image in made.memory.x} <= came
 
 
@@ -365,16 +334,16 @@ def test_a_step_descends_the_weighted_sum_of_soft_losses(
     made = taught(
         learner({**weights, "kappa": 0.9, "delta": 0.2}, forward=forward, weight_decay=0.01), steps
     )
-    numbers, seen, rng = Numbers(made.model), copy.deepcopy(made.seen), Rng(0)
+    numbers, ages, rng = Numbers(made.model), copy.deepcopy(made.ages), Rng(0)
     rng.load_state_dict(copy.deepcopy(made.rng.state_dict()))
     columns = made.model.admit(y)
-    seen.note(columns.numpy())
+    ages.note(columns.numpy())
     new = Batch(torch.from_numpy(x).float() / 255, columns)
     old = made.memory[made.retrieve(made.memory, new, made.model, rng["retrieve"])]
     batches = {"stream": new, "replay": old}
     for name in ("view", "enmix", "adpmix"):
         if weights[name]:
-            batches[name] = made.mixes[name](new, old, made.model, seen, rng[name])
+            batches[name] = made.mixes[name](new, old, made.model, ages, rng[name])
     batches = {name: batch for name, batch in batches.items() if weights[name]}
     if forward == "joint":
         logits = numbers(torch.cat([batch.x for batch in batches.values()]))
@@ -481,27 +450,10 @@ def test_still_leaves_the_statistics_of_mixed_batches_out() -> None:
 # The stream
 
 
-def test_the_new_batch_is_augmented_where_told_to() -> None:
-    made = learner(
-        {"augment_stream": True, "augment": "flip", "adpmix": 1.0, "adpmix_augment": "neither"}
-    )
-    given: list[Tensor] = []
-    made.augment_stream = lambda x, rng: 1 - x
-    made.model.register_forward_pre_hook(lambda model, images: given.append(images[0]))
-    x, y = stream(1)[0]
-    made.observe(x, y)
-    torch.testing.assert_close(given[0], 1 - torch.from_numpy(x).float() / 255)
-    assert torch.equal(made.memory.x[:4].permute(0, 3, 1, 2), torch.from_numpy(x))
-    drawn = taught(learner({"augment_stream": True}), stream(3)).rng.state_dict()["generators"]
-    assert sorted(drawn) == ["retrieve", "stream", "update"]
-    assert learner().augment_stream is None
-    assert learner({"augment_stream": True, "augment": "crop"}).augment_stream == Crop()
-
-
-@pytest.mark.parametrize("old", ["all", "batch", "recent"])
+@pytest.mark.parametrize("old", ["all", "batch"])
 def test_adpmix_works_without_task_ids(old: str) -> None:
-    made = taught(learner({"adpmix": 1.0, "old": old, "window": 4}), stream(12))
-    assert made.seen.border == 0
+    made = taught(learner({"adpmix": 1.0, "old": old}), stream(12))
+    assert made.ages.known_before_task == 0
     pairs = int(made.tally["adpmix pairs"])
     assert pairs == 11 * 4 if old == "all" else 0 < pairs < 11 * 4
 
@@ -512,21 +464,6 @@ def test_adpmix_by_task_waits_for_the_first_pause() -> None:
     made.consolidate()
     taught(made, stream(14)[12:])
     assert int(made.tally["adpmix pairs"]) > 0
-
-
-@pytest.mark.parametrize(("first_task", "terms"), [("enmix", 3), ("idle", 2), ("both", 4)])
-def test_the_first_task_can_be_left_out(first_task: str, terms: int) -> None:
-    made = taught(
-        learner({"enmix": 1.0, "adpmix": 1.0, "old": "task", "first_task": first_task}), stream(2)
-    )
-    passes: list[Any] = []
-    made.model.register_forward_pre_hook(lambda model, given: passes.append(given))
-    made.observe(*stream(1)[0])
-    assert len(passes) == terms
-    made.consolidate()
-    passes.clear()
-    made.observe(*stream(1)[0])
-    assert len(passes) == 4
 
 
 def test_tallies_add_up_and_survive_a_save() -> None:
@@ -545,7 +482,7 @@ def test_tallies_add_up_and_survive_a_save() -> None:
 
 
 def test_one_rehearsed_image_and_one_new_image_are_enough() -> None:
-    made = taught(learner({**ALL, "shared": True}, memory_batch=1), stream(6, rows=1))
+    made = taught(learner(ALL, memory_batch=1), stream(6, rows=1))
     assert torch.isfinite(made.model.weight).all()
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 import dualmix
 from dualmix.learn.memory import Memory
-from dualmix.learn.policies.balanced import Balanced
+from dualmix.learn.sampling import Balanced
 from dualmix.learn.types import Batch
 from dualmix.methods import ER, MIR
 
@@ -36,7 +36,7 @@ def offer(memory: Memory, columns: list[int], rng: Any, head: int = CLASSES) -> 
 
 
 class Textbook:
-    """The rule as the paper's algorithm states it, one row at a time, on a list of (number, class)."""
+    """The rule of the paper's algorithm, one row at a time, on a list of (number, class)."""
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:
         self.capacity, self.rng = capacity, rng
