@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed as Composed
-    from dualmix.config.compose import Config as Config
     from dualmix.config.compose import compose as compose
+    from dualmix.config.fields import Config as Config
     from dualmix.data import Data as Data
     from dualmix.data import Images as Images
     from dualmix.data import load as load_data
@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from dualmix.store.remote import open_store as open_store
 
 _HOMES = {
-    "config.compose": ("Composed", "Config", "compose"),
+    "config.compose": ("Composed", "compose"),
+    "config.fields": ("Config",),
     "data": ("Data", "Images", "load_data"),
     "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),
     "learn.learners.replay": ("Replay",),

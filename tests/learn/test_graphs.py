@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dualmix.config.compose import Model, compose
+from dualmix.config.compose import compose
+from dualmix.config.fields import Model
 from dualmix.errors import ConfigError
 from dualmix.learn.graphs import SHAPES, Graphs
 from dualmix.learn.learners.parts import Parts

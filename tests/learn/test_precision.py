@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from dualmix import create
-from dualmix.config.compose import Model, compose
+from dualmix.config.compose import compose
+from dualmix.config.fields import Model
 from dualmix.learn.learners.parts import Parts
 from dualmix.learn.network import Classifier, exactly, folded
 from dualmix.registry import get_method, presets

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from dualmix.config.compose import RESULTS_VERSION, Config, compose, flatten
+from dualmix.config.compose import compose, flatten
+from dualmix.config.fields import RESULTS_VERSION, Config
 from dualmix.data.catalog import DATASETS
 from dualmix.errors import ConfigError, StoreError
 from dualmix.paper.tables import own
@@ -31,7 +32,6 @@ FREE = (
     "seed",
     "save_every",
     "device",
-    "graphs",
     "threads",
 )
 """Settings in which a run may differ from its preset and still stand for it; data and memory are
