@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from dualmix.errors import StoreError
-from dualmix.report.collect import collect
+from dualmix.report.collect import collect, rank
 from dualmix.report.commands import again
-from dualmix.report.runs import rank
 from dualmix.store.folder import Store
 
 from .makers import accurate, counts, made
@@ -73,7 +72,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
         "facts.json holds NaN",
     ),
     "counts": (garbage("confusion.npz"), "confusion.npz is damaged"),
-    "no counts": (lambda run: (run / "confusion.npz").unlink(), "confusion.npz is damaged"),
+    "no counts": (lambda run: (run / "confusion.npz").unlink(), "confusion.npz cannot be read"),
     "facts": (garbage("facts.json"), "facts.json cannot be read"),
     "facts without data": (
         lambda run: edit(run / "facts.json", lambda f: f.update(data=None)),

@@ -97,7 +97,7 @@ def test_every_setting_that_affects_the_result_is_in_the_key() -> None:
     base = compose("er")
     keys = {"": base.config.key(DATA)}
     paths = [path for path, _ in walk(type(base.config))]
-    paths = [path for path in paths if path not in ("model.mean", "model.std", "graphs")]
+    paths = [path for path in paths if path not in ("model.mean", "model.std")]
     assert set(paths) == {*OTHER, *SAME, *DECODING, *PLACES}, (
         "a setting is new: say here whether it is in the key"
     )
@@ -106,7 +106,6 @@ def test_every_setting_that_affects_the_result_is_in_the_key() -> None:
         keys[path] = compose("er", {path: given}).config.key(DATA)
     keys["model"] = compose("er", {"model.mean": [0.5], "model.std": [0.2]}).config.key(DATA)
     keys["std"] = compose("er", {"model.mean": [0.5], "model.std": [0.3]}).config.key(DATA)
-    keys["graphs"] = compose("er", {"device": "cuda", "graphs": True}).config.key(DATA)
     keys["kind"] = compose("finetune").config.key(DATA)
     keys["data"] = base.config.key("e" * 64)
     assert len(set(keys.values())) == len(keys)

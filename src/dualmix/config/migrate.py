@@ -182,11 +182,12 @@ def _drop(plain: dict[str, Any], change: Dropped, keep: bool) -> None:
 
 def _group(plain: dict[str, Any], path: str) -> dict[str, Any] | None:
     """Return the group in which the last name of a path would stand, if it is there."""
-    at: Any = plain
+    at = plain
     for name in path.split(".")[:-1]:
-        at = at.get(name)
-        if not isinstance(at, dict):
+        inner = at.get(name)
+        if not isinstance(inner, dict):
             return None
+        at = inner
     return at
 
 

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from dualmix.config.compose import flatten
+from dualmix.config.migrate import migrate
 from dualmix.errors import StoreError
 from dualmix.store.folder import Folder
 
@@ -59,7 +60,7 @@ def compare(a: Folder, b: Folder) -> Comparison:
         [_record(folder, f"{name}.json") for folder in (a, b)]
         for name in ("config", "facts", "plan", "scores")
     )
-    made = [dict(flatten(config["config"])) for config in configs]
+    made = [dict(flatten(migrate(config["config"], keep_dropped=True))) for config in configs]
     around = [
         _circumstances(config, fact, plan)
         for config, fact, plan in zip(configs, facts, plans, strict=True)

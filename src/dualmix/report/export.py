@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.errors import DualmixError
-from dualmix.report.runs import Collection, single_numbers
+from dualmix.runs.records import Collection, single_numbers
 from dualmix.store.files import make_folder, write_bytes
 
 FORMATS = ("csv", "parquet")

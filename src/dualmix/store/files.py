@@ -66,8 +66,11 @@ def make_folder(path: Path) -> None:
         ) from fault
 
 
+def json_bytes(plain: Any) -> bytes:
+    """Return the one text of a value, as JSON files hold it."""
+    return (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, plain: Any) -> None:
     """Replace a JSON file at once and durably."""
-    write_bytes(
-        path, (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-    )
+    write_bytes(path, json_bytes(plain))
