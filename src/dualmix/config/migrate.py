@@ -175,7 +175,7 @@ def _drop(plain: dict[str, Any], change: Dropped, keep: bool) -> None:
         _remove(plain, change.path)
     elif not keep:
         raise ConfigError(
-            f"{change.path} is gone and is always {change.default!r}, but here it is "
+            f"The setting {change.path} is gone and is always {change.default!r}, but here it is "
             f"{source[name]!r}: only the version of dualmix that saved this can use it."
         )
 

@@ -85,7 +85,9 @@ class Reader:
         except (KeyError, TypeError) as fault:
             raise StoreError("its facts.json does not say which images it saw") from fault
         saved = folder.read_json("config.json")
-        label = migrate_label(str(saved["label"]))
+        if not isinstance(saved["label"], str):
+            raise StoreError("its config.json does not hold a configuration")
+        label = migrate_label(saved["label"])
         settings = self._settings(saved, content, folder.key)
         preset = label if label in self.known else str(settings["method.kind"])
         plan, scores, confusion = results(folder)
