@@ -146,9 +146,7 @@ def test_keys_of_today() -> None:
 def test_a_dropped_setting_with_another_value_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("method: {kind: er, momentum: 0.9}")
-    with pytest.raises(
-        ConfigError, match=r"mine\.yaml: .* method\.momentum is gone .* 0\.9"
-    ):
+    with pytest.raises(ConfigError, match=r"mine\.yaml: .* method\.momentum is gone .* 0\.9"):
         compose(str(path))
     kept = migrate({"method": {"kind": "replay", "momentum": 0.9}}, keep_dropped=True)
     assert kept == {"method": {"kind": "er", "momentum": 0.9}}
