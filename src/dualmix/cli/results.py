@@ -169,10 +169,11 @@ def _report(given: argparse.Namespace) -> int:
 def _compare(given: argparse.Namespace) -> int:
     from dualmix.cli.show.compare import differing
     from dualmix.report.compare import compare
+    from dualmix.store.archive import find_run
     from dualmix.store.remote import open_store
 
     store = open_store(given.store)
-    store.find(given.second)  # if it is not there, nothing is said of the first
+    find_run(store, given.second)  # if it is not there, nothing is said of the first
     found = compare(pick(store, given.first), pick(store, given.second))
     if given.json:
         print(json.dumps(asdict(found), indent=1))
@@ -205,11 +206,12 @@ def _export(given: argparse.Namespace) -> int:
 def _archive(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.runs.archiving import archive, extract
+    from dualmix.store.archive import find_run
     from dualmix.store.remote import open_store
 
     store = open_store(given.store)
     store.refresh()
-    folders = [store.find(name) for name in given.runs] or [
+    folders = [find_run(store, name) for name in given.runs] or [
         folder for path in store.paths() if (folder := store.open(path)).done
     ]
     if not folders:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from dualmix.errors import StoreError
 from dualmix.runs.reader import Reader
 from dualmix.store.archive import FILES, NAME, Archive
-from dualmix.store.files import json_bytes, make_folder, write_bytes
+from dualmix.store.files import digest, json_bytes, make_folder, write_bytes
 from dualmix.store.folder import SUMS, Folder
 
 
@@ -84,5 +83,5 @@ def _kept(folder: Folder) -> dict[str, bytes]:
     if saved["config"]["data"].get("root") is not None:
         saved["config"]["data"]["root"] = None
         files["config.json"] = json_bytes(saved)
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    sums = {name: digest(content) for name, content in files.items()}
     return {**files, SUMS: json_bytes({"files": sums, "before": {}})}

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from dualmix.errors import StoreError
-from dualmix.store.files import write_bytes
+from dualmix.store.files import digest, write_bytes
 from dualmix.store.folder import SUMS, Folder, Store
 from dualmix.store.location import plain
 
@@ -145,12 +146,22 @@ class ArchivedRun(Folder):
             return super().has(name)
         return name in self.archive.runs.get(self.path.name, ())
 
+    def sums(self) -> dict[str, Any] | None:
+        """Return the sha256 of the run's files, which every archived run has."""
+        if self.path.is_dir():
+            return super().sums()
+        sums = self.read_json(SUMS)
+        if not isinstance(sums, dict) or not isinstance(sums.get("files"), dict):
+            raise StoreError(f"{self.path / SUMS} holds no sums: it is damaged in the archive.")
+        return sums
+
     def read(self, name: str) -> bytes:
         """Return the content of one of the run's files, if it is as the run wrote it."""
         if self.path.is_dir():
             return super().read(name)
         content = self.archive.read(self.path.name, name)
-        self.verify(name, content)
+        if name != SUMS and (self.sums() or {})["files"].get(name) != digest(content):
+            raise StoreError(f"{self.path / name} is not as the run wrote it.")
         return content
 
 
@@ -204,9 +215,10 @@ def open_folder(location: Path | str, run: Path | None = None) -> Store:
     return Store(root, run)
 
 
-def archived(path: Path) -> Folder | None:
-    """Return the run at a path that leads into an archive (``results/NAME``), if there is one."""
-    store = open_folder(path.parent)
-    if isinstance(store, ArchiveStore) and path.name in store.archive.runs:
-        return store.open(path)
-    return None
+def find_run(store: Store, name: str) -> Folder:
+    """Return a run as `Store.find` does, also by a path into another archive (``results/NAME``)."""
+    path = Path(name)
+    home = open_folder(path.parent)
+    if isinstance(home, ArchiveStore) and path.name in home.archive.runs:
+        return home.open(path)
+    return store.find(name)

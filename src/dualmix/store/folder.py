@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from dualmix.config.compose import Composed
 from dualmix.errors import BusyError, StoreError
 from dualmix.runs.facts import facts
-from dualmix.store.files import write_bytes, write_json
+from dualmix.store.files import digest, write_bytes, write_json
 
 if TYPE_CHECKING:
     from dualmix.learn.types import State
@@ -108,12 +107,8 @@ class Store:
         """Return a run by its path, its folder's name or a part of that; of several the one begun
         last.
         """
-        from dualmix.store.archive import archived
-
         if (Path(name) / "config.json").is_file():
             return Folder.open(Path(name))
-        if (filed := archived(Path(name))) is not None:
-            return filed
         self.refresh()
         matches = self.matches(name)
         if not matches:
@@ -391,24 +386,12 @@ class Folder:
             raise StoreError(
                 f"{self.path / name} cannot be read ({fault.strerror}): run again with --fresh."
             ) from fault
-        self.verify(name, content)
-        return content
-
-    def verify(self, name: str, content: bytes) -> None:
-        """See that a file of a finished run is the one that the run wrote, where that can be told.
-
-        Raises
-        ------
-        StoreError
-            Its digest is not the one in ``sums.json``.
-        """
-        if name == SUMS or not self.done or (sums := self.sums()) is None:
-            return
-        told = sums["files"].get(name)
-        if told is not None and told != hashlib.sha256(content).hexdigest():
+        sums = self.sums() if self.done and name != SUMS else None
+        if sums and sums["files"].get(name, digest(content)) != digest(content):
             raise StoreError(
                 f"{self.path / name} is not as the run wrote it: run again with --fresh."
             )
+        return content
 
     def sums(self) -> dict[str, Any] | None:
         """Return the sha256 of the run's files; nothing for a run of an earlier version."""
