@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed as Composed
-    from dualmix.config.compose import Config as Config
     from dualmix.config.compose import compose as compose
+    from dualmix.config.fields import Config as Config
     from dualmix.data import Data as Data
     from dualmix.data import Images as Images
     from dualmix.data import load as load_data
@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "config.compose": ("Composed", "Config", "compose"),
+    "config.compose": ("Composed", "compose"),
+    "config.fields": ("Config",),
     "data": ("Data", "Images", "load_data"),
     "data.stream": ("Plan", "Stream", "plan"),
     "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),

@@ -14,7 +14,8 @@ import numpy as np
 
 from dualmix.bench.calibrate import BASE
 from dualmix.bench.timing import Row, Stage
-from dualmix.config.compose import RESULTS_VERSION, compose
+from dualmix.config.compose import compose
+from dualmix.config.fields import RESULTS_VERSION
 from dualmix.paper.tables import jobs
 from dualmix.report.speed import Speed
 from dualmix.runs import metrics

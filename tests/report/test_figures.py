@@ -18,10 +18,10 @@ from altair.utils.schemapi import debug_mode
 from dualmix.paper.proposition import check
 from dualmix.paper.tables import jobs
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
-from dualmix.report.collect import collect
+from dualmix.report.collect import ROWS, collect
 from dualmix.report.figures import figures
 from dualmix.report.readings import calibrations
-from dualmix.report.runs import ROWS, Collection
+from dualmix.runs.records import Collection
 from dualmix.store.folder import Store
 
 from .makers import accurate, counts, everything, made, record

@@ -18,9 +18,9 @@ from dualmix.paper.tables import jobs
 from dualmix.report import commands
 from dualmix.report import text_tables as words
 from dualmix.report.collect import collect
-from dualmix.report.runs import Collection
 from dualmix.report.tables import Cell, Table, contests, holm, mark, others, paired_p, tables, text
 from dualmix.runs.metrics import Interval
+from dualmix.runs.records import Collection
 from dualmix.store.folder import Store
 
 from .makers import accurate, everything, made

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import dualmix
-from dualmix.config.compose import Composed, canonical, compose, lookup, walk
+from dualmix.config.compose import Composed, compose, lookup, walk
+from dualmix.config.fields import canonical
 from dualmix.data import load
 from dualmix.errors import BusyError, StoreError
 from dualmix.runs.facts import facts

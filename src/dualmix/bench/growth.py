@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from dualmix.bench.timing import Row, Stage
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
 from dualmix.errors import DualmixError
 from dualmix.learn.common import Parts
 from dualmix.learn.types import Placement

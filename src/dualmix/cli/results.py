@@ -1,4 +1,4 @@
-"""The commands that read results: report, compare, export."""
+"""The commands that read results: report, compare, export, archive."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from dualmix.cli.terminal import make_console
 
 SHOWN = 10
 FORMATS = ("html", "md", "tex", "csv")
+ARCHIVE = """\
+  dualmix archive --to results              add all finished runs of runs/ to results/runs.zip
+  dualmix archive runs/NAME --to results    add one
+  dualmix report --store results            every command reads an archive as it reads runs
+  dualmix archive --store results --extract --to runs     back to folders, without learners
+
+The archive is a zip file of the runs' own files with their digests. Each run is checked first: one
+that is not finished or is damaged is refused, and then nothing is added. A run that is there
+already changes nothing.
+"""
 
 
 def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
@@ -28,10 +38,12 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     report = add(
         "report",
         _report,
-        "Make tables and figures of the runs in the store, ours beside the paper's; it never trains.",
+        "Make tables and figures of the runs in the store, ours beside the paper's; it never "
+        "trains.",
         parents=[store, plain, plugin],
         epilog=(
-            "The page is one file that works offline; it needs pip install 'dualmix[report]', the other formats do not."
+            "The page is one file that works offline; it needs pip install 'dualmix[report]', the "
+            "other formats do not."
         ),
     )
     report.add_argument(
@@ -68,6 +80,30 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     )
     export.add_argument(
         "--format", choices=("csv", "parquet"), action="append", help="default: both"
+    )
+    archive = add(
+        "archive",
+        _archive,
+        "Put finished runs into one small file, without their learners, to keep and to publish.",
+        parents=[store, plain, plugin],
+        epilog=ARCHIVE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    archive.add_argument(
+        "runs", nargs="*", metavar="RUN", help="a run's folder or its name (default: all finished)"
+    )
+    archive.add_argument(
+        "--to",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="the folder whose runs.zip they are added to; with --extract: where folders are made",
+    )
+    archive.add_argument(
+        "--replace", action="store_true", help="a run takes the place of another of its name"
+    )
+    archive.add_argument(
+        "--extract", action="store_true", help="the other way: make folders of archived runs"
     )
 
 
@@ -133,10 +169,11 @@ def _report(given: argparse.Namespace) -> int:
 def _compare(given: argparse.Namespace) -> int:
     from dualmix.cli.show.compare import differing
     from dualmix.report.compare import compare
+    from dualmix.store.archive import find_run
     from dualmix.store.remote import open_store
 
     store = open_store(given.store)
-    store.find(given.second)  # if it is not there, nothing is said of the first
+    find_run(store, given.second)  # if it is not there, nothing is said of the first
     found = compare(pick(store, given.first), pick(store, given.second))
     if given.json:
         print(json.dumps(asdict(found), indent=1))
@@ -163,4 +200,32 @@ def _export(given: argparse.Namespace) -> int:
             console.print(f"{path}: {len(found.runs)} runs", soft_wrap=True)
         for remark in found.left_out:
             console.print(f"left out: {remark.run}: {remark.text}", soft_wrap=True)
+    return 0
+
+
+def _archive(given: argparse.Namespace) -> int:
+    from dualmix.errors import DualmixError
+    from dualmix.runs.archiving import archive, extract
+    from dualmix.store.archive import find_run
+    from dualmix.store.remote import open_store
+
+    store = open_store(given.store)
+    store.refresh()
+    folders = [find_run(store, name) for name in given.runs] or [
+        folder for path in store.paths() if (folder := store.open(path)).done
+    ]
+    if not folders:
+        raise DualmixError(f"{store} has no finished run: give the store with --store.")
+    if given.extract:
+        where = [str(path) for path in extract(folders, given.to)]
+        counts: dict[str, Any] = {"extracted": where}
+        said = f"{given.to}: {len(where)} runs extracted"
+    else:
+        added = archive(folders, given.to, replace=given.replace)
+        counts = {"added": added, "there": len(folders) - len(added)}
+        said = f"{given.to}: {len(added)} runs added, {counts['there']} were there already"
+    if given.json:
+        print(json.dumps(counts, indent=1))
+    else:
+        make_console().print(said, soft_wrap=True)
     return 0

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dualmix.rng import generator
 
 if TYPE_CHECKING:
-    from dualmix.report.runs import Run
+    from dualmix.runs.records import Run
 
 FEWEST = 3
 """Augmentations that a ranking needs."""

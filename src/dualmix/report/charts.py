@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import altair as alt
 
 from dualmix.paper.tables import BOUNDS
-from dualmix.report.runs import ROWS, Content, Group, rank
+from dualmix.report.collect import ROWS, rank
 from dualmix.runs import metrics
+from dualmix.runs.records import Content, Group
 
 COLOURS = (
     "#e69f00",

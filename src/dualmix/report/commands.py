@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualmix.paper.tables import SEEDS, own
-from dualmix.report.runs import Group
+from dualmix.runs.records import Group
 from dualmix.sweeps.executors import as_flag
 
 

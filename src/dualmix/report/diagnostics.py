@@ -28,8 +28,8 @@ from dualmix.report.charts import (
     styles,
 )
 from dualmix.report.commands import sweep
-from dualmix.report.runs import Collection, Content, Group, Run
 from dualmix.runs import metrics
+from dualmix.runs.records import Collection, Content, Group, Run
 
 
 def _fullest(found: Collection) -> list[tuple[Place, list[Group]]]:

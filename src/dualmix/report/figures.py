@@ -15,9 +15,9 @@ from dualmix.report.diagnostics import (
     proposition_1,
 )
 from dualmix.report.paper_figures import error_shares, figure2, figure5, figure7, over_tasks
-from dualmix.report.runs import Collection
 from dualmix.report.speed import Speed
 from dualmix.report.speed_figure import benchmark
+from dualmix.runs.records import Collection
 
 
 def figures(

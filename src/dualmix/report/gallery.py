@@ -12,8 +12,8 @@ import numpy as np
 
 from dualmix.data import Data, Images, load
 from dualmix.errors import DualmixError
-from dualmix.report.runs import Collection, Run
 from dualmix.rng import generator
+from dualmix.runs.records import Collection, Run
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,8 +20,8 @@ from dualmix.report import commands, tables
 from dualmix.report import text_tables as words
 from dualmix.report.gallery import gallery
 from dualmix.report.readings import calibrations
-from dualmix.report.runs import Collection, Content, Group, account
 from dualmix.report.speed import Speed
+from dualmix.runs.records import Collection, Content, Group, account
 from dualmix.store.files import make_folder
 
 LEVEL = 0.05

@@ -31,9 +31,9 @@ from dualmix.report.charts import (
     styles,
 )
 from dualmix.report.commands import sweep
-from dualmix.report.runs import Collection, Group, Run
 from dualmix.report.tables import mean_curve
 from dualmix.runs import metrics
+from dualmix.runs.records import Collection, Group, Run
 
 PLAIN = "none (er)"
 

@@ -21,7 +21,7 @@ from dualmix.bench.calibrate import (
 )
 from dualmix.config.compose import compose, flatten
 from dualmix.paper.tables import DATA
-from dualmix.report.runs import Collection, Content, Group
+from dualmix.runs.records import Collection, Content, Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from dualmix.paper.tables import (
 )
 from dualmix.paper.tables import Cell as Published
 from dualmix.report import commands
-from dualmix.report.runs import Collection, Content, Group
 from dualmix.runs import metrics
+from dualmix.runs.records import Collection, Content, Group
 
 Score = Literal["average_accuracy", "forgetting"]
 SHORT = {"average_accuracy": "accuracy", "forgetting": "forgetting"}

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from dualmix.report import commands
-from dualmix.report.runs import Collection
 from dualmix.report.tables import Cell, Column, Table, contests, others, tables, text
+from dualmix.runs.records import Collection
 
 MARKS = {"": "", "above": "▲", "below": "▼"}
 LEGEND = (

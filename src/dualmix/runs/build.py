@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
+from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner
@@ -134,12 +135,15 @@ def load(path: Path | str, device: str = "cpu") -> Learner:
     state = snapshot.read(Path(path))
     try:
         recipe = state["recipe"]
+        settings = migrate(
+            {"method": {"kind": recipe["kind"], **recipe["method"]}, "model": recipe["model"]}
+        )
         learner = build(
-            get_method(recipe["kind"])(**recipe["method"]),
+            get_method(settings["method"].pop("kind"))(**settings["method"]),
             tuple(recipe["shape"]),
             classes=recipe["classes"],
             seed=recipe["seed"],
-            model=Model(**recipe["model"]),
+            model=Model(**settings["model"]),
             device=device,
         )
         learner.load_state_dict(state["learner"])
