@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dualmix.errors import StoreError
+from dualmix.paper.numbers import rank
 from dualmix.report.collect import collect
 from dualmix.report.commands import again
-from dualmix.report.runs import rank
 from dualmix.store.folder import Store
 
 from .makers import accurate, counts, made

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dualmix.bench.bench import record
+from benchmarks.bench import record
 from dualmix.errors import DualmixError
 from dualmix.report.collect import collect
 from dualmix.report.speed import read
@@ -37,7 +37,7 @@ def test_a_record_is_read_back_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("?", "is no record of `dualmix bench --out`"),
+        ("?", "is no record of `python -m benchmarks --out FILE`"),
         ("[]", "is no record"),
         ("{}", "is no record"),
         ('{"rows": [{"name": 1}], "scale": []}', "is no record"),

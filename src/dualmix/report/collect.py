@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from dualmix.config.compose import RESULTS_VERSION, Config, compose, flatten
 from dualmix.data.catalog import DATASETS
 from dualmix.errors import ConfigError, StoreError
-from dualmix.paper.tables import own
+from dualmix.paper.grids import own
 from dualmix.registry import get_method, presets
 from dualmix.report.runs import Collection, Content, Remark, Run
 from dualmix.runs import metrics

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from dualmix.paper.tables import SEEDS, own
+from dualmix.paper.grids import own
+from dualmix.paper.numbers import SEEDS
 from dualmix.report.runs import Group
 from dualmix.sweeps.executors import as_flag
 

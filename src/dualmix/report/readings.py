@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualmix.bench.calibrate import (
+from dualmix.config.compose import compose, flatten
+from dualmix.paper.numbers import DATA
+from dualmix.paper.readings import (
     FULL,
     READINGS,
     TERMS,
@@ -19,8 +21,6 @@ from dualmix.bench.calibrate import (
     deviation,
     settings,
 )
-from dualmix.config.compose import compose, flatten
-from dualmix.paper.tables import DATA
 from dualmix.report.runs import Collection, Content, Group
 
 
@@ -42,9 +42,9 @@ class Calibration:
     rows: tuple[tuple[Reading, Deviation], ...]
 
 
-def calibrations(found: Collection) -> list[Calibration]:
+def calibrations(collection: Collection) -> list[Calibration]:
     """Return every stream of the store on which a reading has a row beside ER's."""
-    methods = {_frozen(group): group.label for group in found.groups if group.label in TERMS}
+    methods = {_frozen(group): group.label for group in collection.groups if group.label in TERMS}
     presets = {
         row: dict(flatten({"method": compose(row).config.record()["method"]})) for row in TERMS
     }
@@ -56,7 +56,7 @@ def calibrations(found: Collection) -> list[Calibration]:
     if not set(wanted.values()) & methods.keys():
         return []
     streams: dict[tuple[Content, int, int | None], dict[tuple[str, str], Group]] = {}
-    for group in found.groups:
+    for group in collection.groups:
         other = {path for path, _ in group.changed if not path.startswith("method.")} - {
             "stream.first"
         }
@@ -79,19 +79,19 @@ def calibrations(found: Collection) -> list[Calibration]:
                 rows.append(
                     (
                         reading,
-                        deviation(reading.name, {row: _measured(g) for row, g in here.items()}),
+                        deviation(reading.name, {row: _scores(g) for row, g in here.items()}),
                     )
                 )
-        rows = [(reading, found_) for reading, found_ in rows if not math.isnan(found_.gains)]
+        rows = [(reading, off) for reading, off in rows if not math.isnan(off.gains)]
         if rows:
             rows.sort(key=lambda pair: pair[1].rank)
             result.append(Calibration(content, memory, first, tuple(rows)))
     return sorted(result, key=lambda one: (one.content.name, one.first or 0, one.memory))
 
 
-def _measured(group: Group) -> Measured:
-    scores = ("average_accuracy", "forgetting", "anytime_accuracy")
-    return Measured(*(group.values(score) for score in scores))
+def _scores(group: Group) -> Measured:
+    names = ("average_accuracy", "forgetting", "anytime_accuracy")
+    return Measured(*(group.values(score) for score in names))
 
 
 def _frozen(group: Group) -> tuple[str, str]:

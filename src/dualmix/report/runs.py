@@ -15,17 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualmix.data.catalog import DATASETS
-from dualmix.paper.tables import ABLATION_ACCURACY, ACCURACY, BOUNDS
+from dualmix.paper.numbers import rank
 from dualmix.runs import metrics
-
-ROWS = (
-    *BOUNDS,
-    "iid-online",
-    *dict.fromkeys(
-        row for name in ACCURACY for row in (ABLATION_ACCURACY if name == "er" else (name,))
-    ),
-)
-"""Methods in the order of the paper's tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +198,6 @@ class Collection:
             found,
             key=lambda c: (order.index(c.name) if c.name in order else len(order), c.fingerprint),
         )
-
-
-def rank(label: str) -> int:
-    """Return a method's place in the paper's tables."""
-    return ROWS.index(label) if label in ROWS else len(ROWS)
 
 
 def account(run: Run) -> dict[str, Any]:
