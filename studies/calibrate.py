@@ -25,16 +25,16 @@ from dualmix.cli.terminal import make_console
 from dualmix.errors import ConfigError
 from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.paper.readings import (
-    FULL,
+    FULL_STREAM,
     READINGS,
-    SHORT,
+    SHORT_STREAM,
     TERMS,
     Deviation,
     Measured,
     Reading,
     deviation,
     find_readings,
-    settings,
+    reading_settings,
 )
 from dualmix.registry import nearest
 from dualmix.store.folder import Store
@@ -71,7 +71,9 @@ def reading_rows(
     for reading in [base, *(r for r in readings if r is not base)]:
         for row in TERMS:
             if row in rows or row == "er":
-                changes = {f"method.{path}": v for path, v in settings(reading, row).items()}
+                changes = {
+                    f"method.{path}": v for path, v in reading_settings(reading, row).items()
+                }
                 key = (row, tuple(sorted(changes.items())))
                 if key not in runs:
                     jobs = [Job(row, {**values, **changes, "seed": seed}) for seed in seeds]
@@ -201,7 +203,11 @@ def _calibrate(given: argparse.Namespace) -> int:
         store,
         seeds=range(given.seeds or 3),
         rows=given.rows or tuple(TERMS),
-        values={"data.name": "cifar100", **(FULL if given.full else SHORT), **given.overrides},
+        values={
+            "data.name": "cifar100",
+            **(FULL_STREAM if given.full else SHORT_STREAM),
+            **given.overrides,
+        },
     )
     runs = list({run.folder.key: run for row in rows for run in row.runs}.values())
     runs.sort(key=lambda run: run.composed.config.seed)

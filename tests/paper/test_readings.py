@@ -16,7 +16,7 @@ from dualmix.paper.readings import (
     Measured,
     deviation,
     find_readings,
-    settings,
+    reading_settings,
 )
 
 
@@ -28,7 +28,8 @@ def test_every_reading_is_a_configuration_and_differs_from_the_base() -> None:
         for row in reading.rows:
             changed, plain = (
                 compose(
-                    row, {f"method.{path}": given for path, given in settings(one, row).items()}
+                    row,
+                    {f"method.{path}": given for path, given in reading_settings(one, row).items()},
                 ).config
                 for one in (reading, below)
             )
@@ -70,7 +71,9 @@ def test_weights_of_the_readings_of_the_loss(row: str) -> None:
 @pytest.mark.parametrize("row", TERMS)
 def test_the_presets_are_the_reading_that_was_chosen(row: str) -> None:
     (chosen,) = (reading for reading in READINGS if reading.name == CHOSEN)
-    spelt = compose(row, {f"method.{path}": given for path, given in settings(chosen, row).items()})
+    spelt = compose(
+        row, {f"method.{path}": given for path, given in reading_settings(chosen, row).items()}
+    )
     assert spelt.config == compose(row).config
 
 
@@ -79,13 +82,15 @@ def test_what_is_left_keeps_the_chosen_rule() -> None:
     of four.
     """
     by_name = {reading.name: reading for reading in READINGS}
-    replaced = settings(by_name["replaced"], "er+da")
+    replaced = reading_settings(by_name["replaced"], "er+da")
     assert [replaced[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [1, 0, 1, 0, 0]
-    narrow = settings(by_name["no-view"], "er+dualmix")
+    narrow = reading_settings(by_name["no-view"], "er+dualmix")
     assert [narrow[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [0.25, 0.25, 0, 0.25, 0.25]
-    wide = settings(by_name["view"], "er+enmix")
+    wide = reading_settings(by_name["view"], "er+enmix")
     assert [wide[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [0.25, 0.25, 0.25, 0.25, 0]
-    assert settings(by_name["raw"], "er+da") == settings(by_name["one-batch"], "er+da")
+    assert reading_settings(by_name["raw"], "er+da") == reading_settings(
+        by_name["one-batch"], "er+da"
+    )
 
 
 def exactly(row: str, factor: float = 1.0) -> Measured:

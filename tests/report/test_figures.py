@@ -18,10 +18,10 @@ from altair.utils.schemapi import debug_mode
 from dualmix.paper.grids import jobs
 from dualmix.paper.numbers import ROWS
 from dualmix.paper.proposition import verdicts
+from dualmix.report.calibration import calibrations
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
 from dualmix.report.collect import collect
 from dualmix.report.figures import figures
-from dualmix.report.readings import calibrations
 from dualmix.report.runs import Collection
 from dualmix.store.folder import Store
 

@@ -21,11 +21,11 @@ from dualmix.report.runs import Collection
 from dualmix.report.tables import (
     Cell,
     Table,
-    contests,
     holm,
     interval_text,
     mark,
     paired_p,
+    paired_tests,
     paper_tables,
     summarise,
 )
@@ -220,7 +220,7 @@ def test_pairs_are_made_by_seed(tmp_path: Path) -> None:
     accurate(tmp_path, "er+dualmix", [20, 26, 45])
     accurate(tmp_path, "er+da", [50, 50])
     accurate(tmp_path, "er+dualmix", [30], {"method.memory": 2000})
-    (accuracy, forgetting) = contests(read(tmp_path))
+    (accuracy, forgetting) = paired_tests(read(tmp_path))
     assert (accuracy.base, accuracy.label, accuracy.memory, accuracy.seeds) == (
         "er",
         "er+dualmix",
@@ -262,7 +262,7 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
                 == 10
             )
     for group in found.groups:
-        command = commands.again(group)
+        command = commands.rerun_command(group)
         if command.startswith("for"):
             listed, command = command.removeprefix("for seed in ").split("; do ")
             assert [int(seed) for seed in listed.split()] == sorted(group.seeds)

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from dualmix.errors import ConfigError
-from dualmix.paper.readings import SHORT, TERMS, deviation, find_readings
+from dualmix.paper.readings import SHORT_STREAM, TERMS, deviation, find_readings
 from dualmix.runs.run import run
 from dualmix.store.folder import Store
 from studies.calibrate import deviation_table, main, measured, ranked, reading_rows
@@ -40,7 +40,9 @@ def calibrate(dualmix_: Command, capsys: pytest.CaptureFixture[str]) -> Command:
 
 def test_rows_that_a_reading_leaves_alone_are_run_once(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    found = reading_rows(find_readings(["raw", "no-view"]), store, seeds=[0, 1], values=SHORT)
+    found = reading_rows(
+        find_readings(["raw", "no-view"]), store, seeds=[0, 1], values=SHORT_STREAM
+    )
     assert [cell.reading for cell in found] == ["base"] * 5 + ["no-view"] * 5 + ["raw"] * 5
     runs = {run.folder.key for cell in found for run in cell.runs}
     assert len(runs) == 2 * (5 + 4 + 2), "er is shared by all, and what neither changes by both"

@@ -95,10 +95,10 @@ def _report(given: argparse.Namespace) -> int:
     summary = summarise(collection)
     if kind == "html":
         from dualmix.report.page import html
-        from dualmix.report.speed import read
+        from dualmix.report.speed import read_speed
 
         content = html(
-            summary, figures_to=given.figures, speed=read(given.bench) if given.bench else None
+            summary, figures_to=given.figures, speed=read_speed(given.bench) if given.bench else None
         )
     else:
         from dualmix.report.text_tables import as_csv, latex, markdown

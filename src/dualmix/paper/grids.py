@@ -36,7 +36,7 @@ def own(preset: str, data: str) -> Mapping[str, Any]:
     return OWN.get((preset.partition("+")[0], data), {})
 
 
-def table1(
+def _table1(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """Average accuracy of every method."""
@@ -48,14 +48,14 @@ def table1(
     ]
 
 
-def table2(
+def _table2(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """Average forgetting of the methods that rehearse."""
     return grid(FORGETTING, seeds, {"data.name": data, "method.memory": memory}, values)
 
 
-def table3(
+def _table3(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """ER with each augmentation; Figures 4 and 6 come from the same runs."""
@@ -63,7 +63,7 @@ def table3(
     return grid(ABLATION_ACCURACY, seeds, axes, values)
 
 
-def figure2(
+def _figure2(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """ER, and ER+DA under augmentations of growing strength."""
@@ -75,7 +75,7 @@ def figure2(
     ]
 
 
-def figure5(
+def _figure5(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """Mean variance of Eq. 6 against accuracy: ER+DA under each augmentation, and ER+EnMix."""
@@ -87,7 +87,7 @@ def figure5(
     ]
 
 
-def proposition(
+def _proposition(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """Proposition 1: every augmentation measured on one model of ER's, and what ER becomes with
@@ -98,18 +98,18 @@ def proposition(
     axes: dict[str, Sequence[Any]] = {"data.name": data, "method.memory": memory}
     return [
         *grid(["er"], seeds, axes, {"probes.on": True, "probes.operators": operators, **values}),
-        *figure2(data, memory, seeds, values),
-        *figure5(data, memory, seeds, values),
+        *_figure2(data, memory, seeds, values),
+        *_figure5(data, memory, seeds, values),
     ]
 
 
 GRIDS = {
-    "table1": table1,
-    "table2": table2,
-    "table3": table3,
-    "figure2": figure2,
-    "figure5": figure5,
-    "proposition": proposition,
+    "table1": _table1,
+    "table2": _table2,
+    "table3": _table3,
+    "figure2": _figure2,
+    "figure5": _figure5,
+    "proposition": _proposition,
 }
 ONLY_CIFAR = ("table3", "figure2", "figure5", "proposition")
 """Grids that the paper shows for CIFAR-100 alone; the figures for a memory of 1000."""

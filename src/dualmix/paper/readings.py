@@ -37,12 +37,12 @@ BASE = {
 }
 """The base reading, spelt out: it stays what it is when the package's defaults change."""
 MEMORY_TERMS = ("replay", "view", "enmix")
-SHORT = {"stream.first": 10, "method.memory": 500}
+SHORT_STREAM = {"stream.first": 10, "method.memory": 500}
 """The shortened stream: its first half, at whose end rows have parted.
 
 It leaves 10 images per class in memory, as the whole stream does at a memory of 1000.
 """
-FULL = {"method.memory": 1000}
+FULL_STREAM = {"method.memory": 1000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Reading:
     on: str = "base"
 
 
-def settings(reading: Reading, row: str) -> dict[str, Any]:
+def reading_settings(reading: Reading, row: str) -> dict[str, Any]:
     """Return all that a reading says about a row of Table 3."""
     below = next(one for one in WEIGHTS if one.name == reading.on)
     return {**BASE[row], **below.rows.get(row, {}), **reading.rows.get(row, {})}

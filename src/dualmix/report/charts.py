@@ -46,7 +46,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class FigureView:
     """A figure for one data set and memory."""
 
     name: str
@@ -67,7 +67,7 @@ class Figure:
     title: str
     caption: str
     command: str
-    views: tuple[View, ...] = ()
+    views: tuple[FigureView, ...] = ()
 
 
 class Place(NamedTuple):

@@ -17,9 +17,9 @@ from dualmix.report.charts import (
     HEIGHT,
     WIDTH,
     Figure,
+    FigureView,
     Place,
     Record,
-    View,
     by_place,
     chart_of,
     lines_over_tasks,
@@ -27,7 +27,7 @@ from dualmix.report.charts import (
     spread,
     styles,
 )
-from dualmix.report.commands import sweep
+from dualmix.report.commands import sweep_command
 from dualmix.report.runs import Collection, Content, Group, Run
 from dualmix.runs import metrics
 
@@ -89,7 +89,7 @@ def heat_map(collection: Collection) -> Figure:
             ]
         if rows:
             tiles = _tiles(rows, "tested", "after", "accuracy", "accuracy, %")
-            views.append(View(str(at), spec_of(tiles)))
+            views.append(FigureView(str(at), spec_of(tiles)))
     caption = (
         "Accuracy on each task (column) after each task (row), mean over seeds: the diagonal is "
         "what was just learned, the last row what is left of it."
@@ -98,12 +98,12 @@ def heat_map(collection: Collection) -> Figure:
         "heatmap",
         "Accuracy on every task after every task",
         caption,
-        sweep("table1", []),
+        sweep_command("table1", []),
         tuple(views),
     )
 
 
-def confusion(collection: Collection) -> Figure:
+def confusion_by_task(collection: Collection) -> Figure:
     """Return which task's classes the images of each task are taken for at the end."""
     views = []
     for at, groups in _fullest(collection):
@@ -123,17 +123,19 @@ def confusion(collection: Collection) -> Figure:
             ]
         if rows:
             tiles = _tiles(rows, "predicted", "true", "share", "images, %")
-            views.append(View(str(at), spec_of(tiles)))
+            views.append(FigureView(str(at), spec_of(tiles)))
     caption = (
         "After the last task: of the test images of each task (row), the share taken for a class "
         "of each task (column). A bright last column means that everything looks new."
     )
-    return Figure("confusion", "Confusion by task", caption, sweep("table1", []), tuple(views))
+    return Figure(
+        "confusion", "Confusion by task", caption, sweep_command("table1", []), tuple(views)
+    )
 
 
 def _probed(
     collection: Collection, measure: Callable[[Run], dict[int, float]], y: str
-) -> list[View]:
+) -> list[FigureView]:
     """Return one line per method of something that probes measured."""
     views = []
     for at, groups in by_place(collection.plain):
@@ -145,7 +147,7 @@ def _probed(
                 rows.append({"method": group.label, "task": task, **spread(one, 4)})
         if rows:
             views.append(
-                View(
+                FigureView(
                     str(at),
                     spec_of(lines_over_tasks(rows, y, tasks=max(row["task"] for row in rows))),
                 )
@@ -180,7 +182,7 @@ def norms(collection: Collection) -> Figure:
         "Mean norm of the head's weights of the task's classes over that of all earlier classes, "
         "at each task's end: above 1 the head leans to the new."
     )
-    return Figure("norms", "Head norms", caption, sweep("table3", []), tuple(views))
+    return Figure("norms", "Head norms", caption, sweep_command("table3", []), tuple(views))
 
 
 def gate(collection: Collection) -> Figure:
@@ -191,7 +193,11 @@ def gate(collection: Collection) -> Figure:
         "label may be tilted."
     )
     return Figure(
-        "gate", "AdpMix's gate", caption, sweep("table3", ["er+adpmix", "er+dualmix"]), tuple(views)
+        "gate",
+        "AdpMix's gate",
+        caption,
+        sweep_command("table3", ["er+adpmix", "er+dualmix"]),
+        tuple(views),
     )
 
 
@@ -229,9 +235,11 @@ def memory_classes(collection: Collection) -> Figure:
                 .properties(width=WIDTH // 2 - 30, height=110)
                 .facet(facet=alt.Facet("method:N", sort=names, title=None), columns=2)
             )
-            views.append(View(str(at), spec_of(chart)))
+            views.append(FigureView(str(at), spec_of(chart)))
     caption = "Images of each task that the memory holds after the last task, mean over seeds."
-    return Figure("memory", "What the memory holds", caption, sweep("table3", []), tuple(views))
+    return Figure(
+        "memory", "What the memory holds", caption, sweep_command("table3", []), tuple(views)
+    )
 
 
 def _held(run: Run) -> list[int]:
@@ -281,7 +289,7 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
             ),
             base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
         ).properties(width=WIDTH, height=HEIGHT)
-        views.append(View(verdict.stream, spec_of(chart)))
+        views.append(FigureView(verdict.stream, spec_of(chart)))
     caption = (
         "Each augmentation measured on the same models of ER and averaged over task borders. "
         "Proposition 1 says: the lower the covariance, the smaller the gap."
@@ -290,6 +298,6 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
         "proposition",
         "Proposition 1: covariance against forgetting gap",
         caption,
-        sweep("proposition", []),
+        sweep_command("proposition", []),
         tuple(views),
     )

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dualmix.paper.proposition import Verdict
 from dualmix.report.charts import Figure
 from dualmix.report.diagnostics import (
-    confusion,
+    confusion_by_task,
     gate,
     heat_map,
     memory_classes,
     norms,
     proposition_1,
 )
-from dualmix.report.paper_figures import error_shares, figure2, figure5, figure7, over_tasks
+from dualmix.report.paper_figures import error_figure, figure2, figure5, figure7, over_tasks
 from dualmix.report.runs import Collection
 from dualmix.report.speed import Speed
 from dualmix.report.speed_figure import benchmark
@@ -40,12 +40,12 @@ def figures(
             "average forgetting, %",
         ),
         figure2(collection),
-        error_shares(collection, "figure4", "Figure 4: which way ER errs", "er"),
+        error_figure(collection, "figure4", "Figure 4: which way ER errs", "er"),
         figure5(collection),
-        error_shares(collection, "figure6", "Figure 6: which way ER+AdpMix errs", "er+adpmix"),
+        error_figure(collection, "figure6", "Figure 6: which way ER+AdpMix errs", "er+adpmix"),
         figure7(collection),
         heat_map(collection),
-        confusion(collection),
+        confusion_by_task(collection),
         norms(collection),
         gate(collection),
         memory_classes(collection),

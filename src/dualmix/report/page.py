@@ -19,11 +19,11 @@ from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.paper.proposition import verdicts
 from dualmix.paper.readings import TERMS
 from dualmix.report import commands
+from dualmix.report.calibration import calibrations
 from dualmix.report.gallery import gallery
-from dualmix.report.readings import calibrations
 from dualmix.report.runs import Collection, Content, Group, account
 from dualmix.report.speed import Speed
-from dualmix.report.tables import Contest, Summary, Table, interval_text
+from dualmix.report.tables import PairedTest, Summary, Table, interval_text
 from dualmix.report.text_tables import LEGEND, MARKS, p_text, place_text
 from dualmix.store.files import make_folder
 
@@ -93,8 +93,8 @@ def html(summary: Summary, *, figures_to: Path | None = None, speed: Speed | Non
         text=interval_text,
         p_text=p_text,
         verdict=_verdict,
-        contests=summary.contests,
-        missing_pairs=commands.sweep("table1", ["er", "er+dualmix"]),
+        paired_tests=summary.paired_tests,
+        missing_pairs=commands.sweep_command("table1", ["er", "er+dualmix"]),
         figures=drawn,
         verdicts=proposition,
         speed=speed,
@@ -104,7 +104,7 @@ def html(summary: Summary, *, figures_to: Path | None = None, speed: Speed | Non
         gallery=gallery(collection),
         plain=summary.others,
         changed=summary.changed,
-        again=commands.again,
+        again=commands.rerun_command,
         flag=commands.flag,
         css=_markup(raw["css"]),
         js=_markup(raw["js"]),
@@ -160,7 +160,7 @@ def _accounts(collection: Collection) -> dict[str, Any]:
     return {
         run.name: {
             **account(run),
-            "command": commands.again(
+            "command": commands.rerun_command(
                 Group(run.label, run.content, run.memory, run.changed, (run,))
             ),
         }
@@ -212,17 +212,17 @@ def _cells(summary: Summary) -> dict[str, Any]:
                 "command": cell.command,
                 "runs": names,
             }
-    for number, contest in enumerate(summary.contests):
+    for number, test in enumerate(summary.paired_tests):
         facts = [
-            ["difference, points", interval_text(contest.difference, 2)],
-            ["seeds", " ".join(map(str, contest.seeds))],
+            ["difference, points", interval_text(test.difference, 2)],
+            ["seeds", " ".join(map(str, test.seeds))],
         ]
-        facts += [["p", p_text(contest.p)], ["p after Holm", p_text(contest.holm)]]
-        methods, score = f"{contest.label} against {contest.base}", contest.score.replace("_", " ")
+        facts += [["p", p_text(test.p)], ["p after Holm", p_text(test.holm)]]
+        methods, score = f"{test.label} against {test.base}", test.score.replace("_", " ")
         said[f"paired-{number}"] = {
-            "title": f"{methods}, {contest.content.title}: {score}",
+            "title": f"{methods}, {test.content.title}: {score}",
             "facts": facts,
-            "command": contest.command,
+            "command": test.command,
             "runs": [],
         }
     for name, groups in (("other", summary.others), ("changed", summary.changed)):
@@ -235,18 +235,18 @@ def _cells(summary: Summary) -> dict[str, Any]:
             said[f"{name}-{number}"] = {
                 "title": f"{group.label}, {group.content.title}",
                 "facts": facts,
-                "command": commands.again(group),
+                "command": commands.rerun_command(group),
                 "runs": [run.name for run in group.runs],
             }
     return said
 
 
-def _verdict(contest: Contest) -> str:
-    if contest.holm is None:
+def _verdict(test: PairedTest) -> str:
+    if test.holm is None:
         return "too few seeds"
-    if contest.holm >= LEVEL:
+    if test.holm >= LEVEL:
         return "not told apart"
-    better = (contest.difference.mean > 0) == (contest.score == "average_accuracy")
+    better = (test.difference.mean > 0) == (test.score == "average_accuracy")
     return f"{'better' if better else 'worse'} with DualMix"
 
 

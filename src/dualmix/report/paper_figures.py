@@ -18,9 +18,9 @@ from dualmix.report.charts import (
     HEIGHT,
     WIDTH,
     Figure,
+    FigureView,
     Place,
     Record,
-    View,
     axis_about,
     by_place,
     chart_of,
@@ -31,7 +31,7 @@ from dualmix.report.charts import (
     spread,
     styles,
 )
-from dualmix.report.commands import sweep
+from dualmix.report.commands import sweep_command
 from dualmix.report.runs import Collection, Group, Run
 from dualmix.report.tables import mean_curve
 from dualmix.runs import metrics
@@ -51,7 +51,7 @@ def over_tasks(collection: Collection, name: str, title: str, score: str, y: str
         ]
         if rows:
             tasks = max(g.tasks for g in groups)
-            views.append(View(str(at), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
+            views.append(FigureView(str(at), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
     caption = (
         "Mean over seeds after each task; the band is the 95 % interval (none for a single seed), "
         "cut where it would hide the lines. "
@@ -60,7 +60,7 @@ def over_tasks(collection: Collection, name: str, title: str, score: str, y: str
         name,
         title,
         f"{caption}Click a method in the legend to see it alone.",
-        sweep("table1", []),
+        sweep_command("table1", []),
         tuple(views),
     )
 
@@ -120,15 +120,17 @@ def figure2(collection: Collection) -> Figure:
             charts.append(
                 _bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order)))
             )
-        views.append(View(str(at), spec_of(alt.hconcat(*charts))))
+        views.append(FigureView(str(at), spec_of(alt.hconcat(*charts))))
     caption = (
         "ER, and ER with a view of the rehearsed batch under each augmentation; the line is the "
         "95 % interval. The paper shows accuracy."
     )
-    return Figure("figure2", "Figure 2: augmentations", caption, sweep("figure2", []), tuple(views))
+    return Figure(
+        "figure2", "Figure 2: augmentations", caption, sweep_command("figure2", []), tuple(views)
+    )
 
 
-def error_shares(collection: Collection, name: str, title: str, label: str) -> Figure:
+def error_figure(collection: Collection, name: str, title: str, label: str) -> Figure:
     """Return Figure 4 or 6: which way a method errs, one line per memory."""
     views = []
     for content in collection.contents(collection.plain):
@@ -151,12 +153,12 @@ def error_shares(collection: Collection, name: str, title: str, label: str) -> F
                 )
                 charts.append(chart.properties(width=WIDTH // 2 - 20, height=HEIGHT - 40))
         if charts:
-            views.append(View(str(Place(content)), spec_of(side_by_side(charts))))
+            views.append(FigureView(str(Place(content)), spec_of(side_by_side(charts))))
     caption = (
         "er(n,o): share of the errors on new classes that are taken for old ones; er(o,n): share "
         "of the errors on old classes that are taken for new ones. Bands are 95 % intervals."
     )
-    return Figure(name, title, caption, sweep("table3", [label]), tuple(views))
+    return Figure(name, title, caption, sweep_command("table3", [label]), tuple(views))
 
 
 def figure5(collection: Collection) -> Figure:
@@ -174,7 +176,7 @@ def figure5(collection: Collection) -> Figure:
             if len(rows := [row for group in groups if (row := _point(group, measure))]) > 1
         ]
         if charts:
-            views.append(View(str(at), spec_of(alt.hconcat(*charts))))
+            views.append(FigureView(str(at), spec_of(alt.hconcat(*charts))))
     caption = (
         "Each augmentation's mean variance on the memory, averaged over the borders from task 2 "
         "on, against what training with it gave. The paper expects: the lower, the better."
@@ -183,7 +185,7 @@ def figure5(collection: Collection) -> Figure:
         "figure5",
         "Figure 5: mean variance against accuracy",
         caption,
-        sweep("figure5", []),
+        sweep_command("figure5", []),
         tuple(views),
     )
 
@@ -327,7 +329,7 @@ def figure7(collection: Collection) -> Figure:
                 alt.X("end:Q"), y, text=alt.Text("mean:Q", format=".1f")
             ),
         ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
-        views.append(View(str(at), spec_of(chart)))
+        views.append(FigureView(str(at), spec_of(chart)))
     views.sort(key=lambda view: view.name != "CIFAR-100, memory 2,000")
     hosts = sorted(
         {str(run.facts.get("host", {}).get("processor", "?")) for run in collection.runs}
@@ -340,6 +342,6 @@ def figure7(collection: Collection) -> Figure:
         "figure7",
         "Figure 7: running time",
         caption,
-        sweep("table1", [], "cifar100", 2000),
+        sweep_command("table1", [], "cifar100", 2000),
         tuple(views),
     )

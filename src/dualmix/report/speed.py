@@ -80,7 +80,7 @@ class Speed:
     where: str
 
 
-def read(path: Path) -> Speed:
+def read_speed(path: Path) -> Speed:
     """Read a benchmark's record.
 
     Raises
@@ -89,14 +89,14 @@ def read(path: Path) -> Speed:
         There is no such file, or it is not such a record.
     """
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
         speed = Speed(
             tuple(
                 Row(**{name: value for name, value in row.items() if name != "verdict"})
-                for row in told["rows"]
+                for row in record["rows"]
             ),
-            tuple(Stage(**stage) for stage in told["scale"]),
-            f"{told['host']['processor']}, torch {told['versions']['torch']}, one thread",
+            tuple(Stage(**stage) for stage in record["scale"]),
+            f"{record['host']['processor']}, torch {record['versions']['torch']}, one thread",
         )
     except OSError as fault:
         raise DualmixError(

@@ -7,7 +7,16 @@ from typing import Any
 
 import altair as alt
 
-from dualmix.report.charts import COLOURS, GREY, HEIGHT, WIDTH, Figure, View, chart_of, spec_of
+from dualmix.report.charts import (
+    COLOURS,
+    GREY,
+    HEIGHT,
+    WIDTH,
+    Figure,
+    FigureView,
+    chart_of,
+    spec_of,
+)
 from dualmix.report.speed import MAKE, Row, Speed, Stage
 
 
@@ -15,12 +24,12 @@ def benchmark(speed: Speed) -> Figure:
     """Return the ratios of each group, and the scale run."""
     groups = dict.fromkeys(row.group for row in speed.rows)
     views = [
-        View(group, spec_of(_ratios(rows)))
+        FigureView(group, spec_of(_ratios(rows)))
         for group in groups
         if (rows := [row for row in speed.rows if row.group == group and row.ratio is not None])
     ]
     if speed.stages:
-        views.append(View("scale run", spec_of(_growth(speed.stages))))
+        views.append(FigureView("scale run", spec_of(_growth(speed.stages))))
     caption = (
         "Time of a call as a multiple of the first row of its group in the table, or memory as a "
         "multiple of what it may be. Dot: median; line: quartiles; upright stroke: the limit, and "

@@ -25,7 +25,7 @@ from dualmix.report.runs import Collection, Content, Group
 from dualmix.runs import metrics
 
 Score = Literal["average_accuracy", "forgetting"]
-SHORT = {"average_accuracy": "accuracy", "forgetting": "forgetting"}
+SCORE_NAMES = {"average_accuracy": "accuracy", "forgetting": "forgetting"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +216,12 @@ def _cell(
     )
     ours = group.interval(column.score) if group else None
     print_ = column.content.fingerprint[:6] if column.content else "none"
-    at = f"{table}-{label}-{column.data}-{print_}-{wanted or 0}-{SHORT[column.score]}".replace(
-        "+", "_"
+    at = (
+        f"{table}-{label}-{column.data}-{print_}-{wanted or 0}-{SCORE_NAMES[column.score]}".replace(
+            "+", "_"
+        )
     )
-    command = commands.cell(table, label, column.data, wanted, group)
+    command = commands.cell_command(table, label, column.data, wanted, group)
     return Cell(at, label, column, group, ours, paper, command, mark(ours, paper))
 
 
@@ -242,7 +244,7 @@ def _best(rows: Mapping[str, Sequence[Cell]], columns: Sequence[Column]) -> dict
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class PairedTest:
     """A method with DualMix against the same without, on the seeds that both have.
 
     Attributes
@@ -253,7 +255,7 @@ class Contest:
         Of the paired t test, two-sided; none for fewer than two seeds or where all differences are
         equal.
     holm
-        The same after Holm's correction for all contests of the same score.
+        The same after Holm's correction for all paired_tests of the same score.
     """
 
     base: str
@@ -302,11 +304,11 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     return result
 
 
-def contests(collection: Collection) -> list[Contest]:
+def paired_tests(collection: Collection) -> list[PairedTest]:
     """Return every "A+DualMix against A" that the store has paired seeds for."""
     places = {(g.label, g.content, g.memory): g for g in collection.plain}
     scores: tuple[Score, ...] = ("average_accuracy", "forgetting")
-    result: list[Contest] = []
+    result: list[PairedTest] = []
     for score in scores:
         some = []
         for (label, content, memory), group in places.items():
@@ -319,9 +321,11 @@ def contests(collection: Collection) -> list[Contest]:
             if not seeds:
                 continue
             differences = [a[seed] - b[seed] for seed in seeds]
-            command = commands.sweep("table1", [base, label], content.name, memory, max(seeds) + 1)
+            command = commands.sweep_command(
+                "table1", [base, label], content.name, memory, max(seeds) + 1
+            )
             some.append(
-                Contest(
+                PairedTest(
                     base,
                     label,
                     content,
@@ -352,7 +356,7 @@ class Summary:
 
     collection: Collection
     tables: tuple[Table, ...]
-    contests: tuple[Contest, ...]
+    paired_tests: tuple[PairedTest, ...]
     others: tuple[Group, ...]
     changed: tuple[Group, ...]
 
@@ -364,7 +368,7 @@ def summarise(collection: Collection) -> Summary:
     return Summary(
         collection,
         tuple(tables),
-        tuple(contests(collection)),
+        tuple(paired_tests(collection)),
         tuple(group for group in collection.plain if id(group) not in shown),
         tuple(group for group in collection.groups if group.changed),
     )

@@ -51,7 +51,7 @@ def markdown(summary: Summary) -> str:
             p_text(c.p),
             p_text(c.holm),
         ]
-        for c in summary.contests
+        for c in summary.paired_tests
     ]
     parts += (
         _md_table(
@@ -74,7 +74,7 @@ def markdown(summary: Summary) -> str:
                     interval_text(g.interval("average_accuracy")),
                     interval_text(g.interval("forgetting")),
                     str(len(g.runs)),
-                    f"`{commands.again(g)}`",
+                    f"`{commands.rerun_command(g)}`",
                 ]
                 for g in groups
             ]

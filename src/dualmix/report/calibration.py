@@ -12,14 +12,14 @@ from typing import Any
 from dualmix.config.compose import compose, flatten
 from dualmix.paper.numbers import DATA
 from dualmix.paper.readings import (
-    FULL,
+    FULL_STREAM,
     READINGS,
     TERMS,
     Deviation,
     Measured,
     Reading,
     deviation,
-    settings,
+    reading_settings,
 )
 from dualmix.report.runs import Collection, Content, Group
 
@@ -49,7 +49,7 @@ def calibrations(collection: Collection) -> list[Calibration]:
         row: dict(flatten({"method": compose(row).config.record()["method"]})) for row in TERMS
     }
     wanted = {
-        (reading.name, row): _plain(row, {**presets[row], **_paths(settings(reading, row))})
+        (reading.name, row): _plain(row, {**presets[row], **_paths(reading_settings(reading, row))})
         for reading in READINGS
         for row in TERMS
     }
@@ -61,7 +61,7 @@ def calibrations(collection: Collection) -> list[Calibration]:
             "stream.first"
         }
         first = dict(group.changed).get("stream.first")
-        comparable = first is not None or group.memory == FULL["method.memory"]
+        comparable = first is not None or group.memory == FULL_STREAM["method.memory"]
         if (
             group.label in TERMS
             and not other
