@@ -18,8 +18,9 @@ from dualmix.config import migrate
 from dualmix.config.compose import compose
 from dualmix.config.migrate import Change, Dropped, Renamed
 from dualmix.errors import StoreError
-from dualmix.report.collect import collect, rank
-from dualmix.report.commands import again
+from dualmix.paper.numbers import rank
+from dualmix.report.collect import collect
+from dualmix.report.commands import rerun_command
 from dualmix.store.folder import Store
 
 from .makers import accurate, counts, made
@@ -436,7 +437,7 @@ def test_a_name_of_ones_own_is_compared_with_its_method(tmp_path: Path) -> None:
     (group,) = collect(Store(tmp_path)).groups
     assert (group.label, dict(group.changed)) == ("mine", {"method.lr": 0.3})
     assert (
-        again(group)
+        rerun_command(group)
         == "dualmix run er --data.name cifar100 --method.memory 1000 --method.lr 0.3 --seed 0"
     )
 
@@ -448,7 +449,10 @@ def test_a_rows_own_setting_on_a_data_set_is_no_change(tmp_path: Path) -> None:
     assert (plain.seeds, plain.changed) == ((0,), ())
     assert (changed.seeds, changed.changed) == ((1,), (("method.n_smp_cls", 2),))
     command = "dualmix run aser --data.name mini_imagenet --method.memory 1000 --method.n_smp_cls"
-    assert (again(plain), again(changed)) == (f"{command} 3 --seed 0", f"{command} 2 --seed 1")
+    assert (rerun_command(plain), rerun_command(changed)) == (
+        f"{command} 3 --seed 0",
+        f"{command} 2 --seed 1",
+    )
 
 
 def test_runs_on_other_images_are_not_averaged(tmp_path: Path) -> None:

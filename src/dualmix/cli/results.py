@@ -57,7 +57,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "--bench",
         type=Path,
         metavar="FILE",
-        help="also show the record of `bench --out` on the page",
+        help="also show the record of `python -m benchmarks --out` on the page",
     )
     compare = add(
         "compare", _compare, "Show what differs between two runs.", parents=[store, plain]
@@ -110,6 +110,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
 def _report(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.report.collect import collect
+    from dualmix.report.tables import summarise
     from dualmix.store.files import make_folder, write_bytes
     from dualmix.store.remote import open_store
 
@@ -126,36 +127,37 @@ def _report(given: argparse.Namespace) -> int:
     for folder in (out.parent, given.figures):
         if folder is not None:
             make_folder(folder)
-    found = collect(open_store(given.store))
+    collection = collect(open_store(given.store))
+    summary = summarise(collection)
     if kind == "html":
         from dualmix.report.page import html
-        from dualmix.report.speed import read
+        from dualmix.report.speed import read_speed
 
         content = html(
-            found, figures_to=given.figures, speed=read(given.bench) if given.bench else None
+            summary, figures_to=given.figures, speed=read_speed(given.bench) if given.bench else None
         )
     else:
-        from dualmix.report import text_tables as words
+        from dualmix.report.text_tables import as_csv, latex, markdown
 
-        content = {"md": words.markdown, "tex": words.latex, "csv": words.as_csv}[kind](found)
+        content = {"md": markdown, "tex": latex, "csv": as_csv}[kind](summary)
     write_bytes(out, content.encode())
     counts = {
-        "runs": len(found.runs),
-        "left_out": [asdict(remark) for remark in found.left_out],
-        "unfinished": [asdict(remark) for remark in found.unfinished],
-        "remarks": [asdict(remark) for remark in found.remarks],
+        "runs": len(collection.runs),
+        "left_out": [asdict(remark) for remark in collection.left_out],
+        "unfinished": [asdict(remark) for remark in collection.unfinished],
+        "remarks": [asdict(remark) for remark in collection.remarks],
     }
     if given.json:
         print(json.dumps({"report": str(out), **counts}, indent=1))
         return 0
     console = make_console()
     console.print(
-        f"{out}: {len(found.runs)} runs, {len(content.encode()) / 1e6:.1f} MB", soft_wrap=True
+        f"{out}: {len(collection.runs)} runs, {len(content.encode()) / 1e6:.1f} MB", soft_wrap=True
     )
     for title, remarks in (
-        ("left out", found.left_out),
-        ("not finished", found.unfinished),
-        ("note", found.remarks),
+        ("left out", collection.left_out),
+        ("not finished", collection.unfinished),
+        ("note", collection.remarks),
     ):
         for remark in remarks[:SHOWN]:
             console.print(f"{title}: {remark.run}: {remark.text}", soft_wrap=True)
@@ -174,11 +176,11 @@ def _compare(given: argparse.Namespace) -> int:
 
     store = open_store(given.store)
     find_run(store, given.second)  # if it is not there, nothing is said of the first
-    found = compare(pick(store, given.first), pick(store, given.second))
+    comparison = compare(pick(store, given.first), pick(store, given.second))
     if given.json:
-        print(json.dumps(asdict(found), indent=1))
+        print(json.dumps(asdict(comparison), indent=1))
     else:
-        make_console().print(differing(found))
+        make_console().print(differing(comparison))
     return 0
 
 
@@ -189,16 +191,22 @@ def _export(given: argparse.Namespace) -> int:
     from dualmix.store.remote import open_store
 
     make_folder(given.out.parent)
-    found = collect(open_store(given.store))
-    paths = [str(export(found, given.out, name)) for name in dict.fromkeys(given.format or FORMATS)]
+    collection = collect(open_store(given.store))
+    paths = [
+        str(export(collection, given.out, name)) for name in dict.fromkeys(given.format or FORMATS)
+    ]
     if given.json:
-        left_out = [asdict(remark) for remark in found.left_out]
-        print(json.dumps({"files": paths, "runs": len(found.runs), "left_out": left_out}, indent=1))
+        left_out = [asdict(remark) for remark in collection.left_out]
+        print(
+            json.dumps(
+                {"files": paths, "runs": len(collection.runs), "left_out": left_out}, indent=1
+            )
+        )
     else:
         console = make_console()
         for path in paths:
-            console.print(f"{path}: {len(found.runs)} runs", soft_wrap=True)
-        for remark in found.left_out:
+            console.print(f"{path}: {len(collection.runs)} runs", soft_wrap=True)
+        for remark in collection.left_out:
             console.print(f"left out: {remark.run}: {remark.text}", soft_wrap=True)
     return 0
 

@@ -13,7 +13,7 @@ from dualmix.errors import StoreError
 from dualmix.runs.reader import results
 from dualmix.store.folder import Folder
 
-SCORES = (
+COMPARED = (
     "average_accuracy",
     "forgetting",
     "anytime_accuracy",
@@ -73,7 +73,7 @@ def compare(a: Folder, b: Folder) -> Comparison:
         tuple(differences(*made)),
         tuple(differences(*around)),
         plans[0].get("sha256") == plans[1].get("sha256"),
-        tuple(Difference(name, scores[0].get(name), scores[1].get(name)) for name in SCORES),
+        tuple(Difference(name, scores[0].get(name), scores[1].get(name)) for name in COMPARED),
         tuple(
             (task, one, other) for task, (one, other) in enumerate(zip_longest(*curves), start=1)
         ),

@@ -1,5 +1,6 @@
-"""Calibration: which reading of the paper's open choices comes nearest to its Table 3 at a memory
-of 1000.
+"""Readings of what the paper leaves open, and how far each is from its Table 3 at a memory of 1000.
+
+``docs/reading-of-the-paper.md`` lists the open choices; `studies.calibrate` trains the readings.
 """
 
 from __future__ import annotations
@@ -12,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from dualmix.errors import ConfigError
-from dualmix.paper.tables import ABLATION_ACCURACY, ABLATION_FORGETTING
+from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.registry import nearest
-from dualmix.store.folder import Store
-from dualmix.sweeps.sweep import Entry, Job, entries
 
 TERMS = {
     "er": ("stream", "replay"),
@@ -38,11 +37,12 @@ BASE = {
 }
 """The base reading, spelt out: it stays what it is when the package's defaults change."""
 MEMORY_TERMS = ("replay", "view", "enmix")
-SHORT = {"stream.first": 10, "method.memory": 500}
-"""The shortened stream: its first half, at whose end rows have parted; 10 images a class in memory,
-as at its end.
+SHORT_STREAM = {"stream.first": 10, "method.memory": 500}
+"""The shortened stream: its first half, at whose end rows have parted.
+
+It leaves 10 images per class in memory, as the whole stream does at a memory of 1000.
 """
-FULL = {"method.memory": 1000}
+FULL_STREAM = {"method.memory": 1000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Reading:
     on: str = "base"
 
 
-def settings(reading: Reading, row: str) -> dict[str, Any]:
+def reading_settings(reading: Reading, row: str) -> dict[str, Any]:
     """Return all that a reading says about a row of Table 3."""
     below = next(one for one in WEIGHTS if one.name == reading.on)
     return {**BASE[row], **below.rows.get(row, {}), **reading.rows.get(row, {})}
@@ -109,7 +109,8 @@ WEIGHTS = (
     Reading(
         "one-batch",
         "1",
-        "originals and views are one rehearsed batch in +da; one mean over all images in the others (the presets)",
+        "originals and views are one rehearsed batch in +da; one mean over all images in the "
+        "others (the presets)",
         {row: _chosen(row, TERMS[row]) for row in MIXED},
     ),
     Reading(
@@ -121,7 +122,8 @@ WEIGHTS = (
     Reading(
         "split",
         "1",
-        "the terms share the weight of ER's two equally, so that the learning rate keeps its meaning",
+        "the terms share the weight of ER's two equally, so that the learning rate keeps its "
+        "meaning",
         {row: _weights(row, dict.fromkeys(TERMS[row], 2 / len(TERMS[row]))) for row in MIXED},
     ),
     Reading(
@@ -223,7 +225,7 @@ READINGS = (
 )
 
 
-def find(names: Sequence[str]) -> list[Reading]:
+def find_readings(names: Sequence[str]) -> list[Reading]:
     """Return readings by name, or all; the base comes first in any case."""
     known = {reading.name: reading for reading in READINGS}
     for name in names:
@@ -235,65 +237,12 @@ def find(names: Sequence[str]) -> list[Reading]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A row of Table 3 under a reading: its run of each seed."""
-
-    reading: str
-    row: str
-    runs: tuple[Entry, ...]
-
-
-def cells(
-    readings: Sequence[Reading],
-    store: Store,
-    *,
-    seeds: Sequence[int],
-    rows: Sequence[str] = tuple(TERMS),
-    values: Mapping[str, Any],
-) -> list[Cell]:
-    """Return every reading's rows; a row that a reading leaves alone is run once for all that share
-    it.
-    """
-    for row in rows:
-        if row not in TERMS:
-            raise ConfigError(
-                f"Table 3 has no row {row!r}{nearest(row, TERMS)} (known: {', '.join(TERMS)})."
-            )
-    base = find(["base"])[0]
-    runs: dict[tuple[str, tuple[tuple[str, Any], ...]], tuple[Entry, ...]] = {}
-    found = []
-    for reading in [base, *(r for r in readings if r is not base)]:
-        for row in TERMS:
-            if row in rows or row == "er":
-                changes = {f"method.{path}": v for path, v in settings(reading, row).items()}
-                key = (row, tuple(sorted(changes.items())))
-                if key not in runs:
-                    jobs = [Job(row, {**values, **changes, "seed": seed}) for seed in seeds]
-                    runs[key] = tuple(entries(jobs, store))
-                found.append(Cell(reading.name, row, runs[key]))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """What the finished runs of a row gave, in per cent, by seed."""
 
     accuracy: Mapping[int, float]
     forgetting: Mapping[int, float]
     anytime: Mapping[int, float]
-
-
-def measured(cell: Cell) -> Measured:
-    """Read a cell's finished runs from the store."""
-    accuracy, forgetting, anytime = {}, {}, {}
-    for run in cell.runs:
-        if run.folder.done:
-            scores = run.folder.read_json("scores.json")
-            seed = run.composed.config.seed
-            accuracy[seed] = 100 * scores["average_accuracy"]
-            forgetting[seed] = 100 * scores["forgetting"]
-            anytime[seed] = 100 * scores["anytime_accuracy"]
-    return Measured(accuracy, forgetting, anytime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,36 +283,23 @@ class Deviation:
 
     def mean(self, row: str) -> tuple[float, float] | None:
         """Return a row's accuracy and forgetting over the seeds that all rows have."""
-        found = self.rows.get(row)
-        if found is None or not found.accuracy or not self.seeds:
+        measured = self.rows.get(row)
+        if measured is None or not measured.accuracy or not self.seeds:
             return None
-        accuracy, forgetting = (
-            _mean(column, self.seeds) for column in (found.accuracy, found.forgetting)
-        )
-        return accuracy, forgetting
-
-
-def table(found: Sequence[Cell]) -> list[Deviation]:
-    """Return every reading's deviation, in the order of their rank."""
-    names = list(dict.fromkeys(cell.reading for cell in found))
-    rows = [
-        deviation(name, {cell.row: measured(cell) for cell in found if cell.reading == name})
-        for name in names
-    ]
-    return sorted(rows, key=lambda row: row.rank)
+        return _mean(measured.accuracy, self.seeds), _mean(measured.forgetting, self.seeds)
 
 
 def deviation(reading: str, rows: Mapping[str, Measured]) -> Deviation:
     """Compare a reading's rows with Table 3 over the seeds that all of them have."""
-    finished = [set(found.accuracy) for found in rows.values() if found.accuracy]
+    finished = [set(measured.accuracy) for measured in rows.values() if measured.accuracy]
     seeds = sorted(set.intersection(*finished)) if finished else []
-    missing = tuple(row for row, found in rows.items() if not found.accuracy)
+    missing = tuple(row for row, measured in rows.items() if not measured.accuracy)
     means = {
         row: tuple(
             _mean(column, seeds) if seeds else math.nan
-            for column in (found.accuracy, found.forgetting, found.anytime)
+            for column in (measured.accuracy, measured.forgetting, measured.anytime)
         )
-        for row, found in rows.items()
+        for row, measured in rows.items()
         if row not in missing
     }
     paper = {row: (ABLATION_ACCURACY[row][0][0], ABLATION_FORGETTING[row][0][0]) for row in means}

@@ -1,44 +1,35 @@
-"""Calibration: readings, shared rows and distances from Table 3 by hand."""
+"""Readings of the paper: what each changes, and distances from Table 3 by hand."""
 
 from __future__ import annotations
 
-import io
 import math
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from dualmix.bench import calibrate
-from dualmix.bench.calibrate import (
+from dualmix.config.compose import compose
+from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
+from dualmix.paper.readings import (
     BASE,
+    CHOSEN,
     READINGS,
     TERMS,
     Measured,
-    cells,
     deviation,
-    find,
-    measured,
-    settings,
-    table,
+    find_readings,
+    reading_settings,
 )
-from dualmix.cli.show.studies import calibration
-from dualmix.config.compose import compose
-from dualmix.errors import ConfigError
-from dualmix.paper.tables import ABLATION_ACCURACY, ABLATION_FORGETTING
-from dualmix.runs.run import run
-from dualmix.store.folder import Store
 
 
 def test_every_reading_is_a_configuration_and_differs_from_the_base() -> None:
     keys = set()
     for reading in READINGS:
         assert reading.rows or reading.name == "base"
-        below = find([reading.on])[-1] if reading.name != "base" else reading
+        below = find_readings([reading.on])[-1] if reading.name != "base" else reading
         for row in reading.rows:
             changed, plain = (
                 compose(
-                    row, {f"method.{path}": given for path, given in settings(one, row).items()}
+                    row,
+                    {f"method.{path}": given for path, given in reading_settings(one, row).items()},
                 ).config
                 for one in (reading, below)
             )
@@ -79,8 +70,10 @@ def test_weights_of_the_readings_of_the_loss(row: str) -> None:
 
 @pytest.mark.parametrize("row", TERMS)
 def test_the_presets_are_the_reading_that_was_chosen(row: str) -> None:
-    (chosen,) = (reading for reading in READINGS if reading.name == calibrate.CHOSEN)
-    spelt = compose(row, {f"method.{path}": given for path, given in settings(chosen, row).items()})
+    (chosen,) = (reading for reading in READINGS if reading.name == CHOSEN)
+    spelt = compose(
+        row, {f"method.{path}": given for path, given in reading_settings(chosen, row).items()}
+    )
     assert spelt.config == compose(row).config
 
 
@@ -89,25 +82,15 @@ def test_what_is_left_keeps_the_chosen_rule() -> None:
     of four.
     """
     by_name = {reading.name: reading for reading in READINGS}
-    replaced = settings(by_name["replaced"], "er+da")
+    replaced = reading_settings(by_name["replaced"], "er+da")
     assert [replaced[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [1, 0, 1, 0, 0]
-    narrow = settings(by_name["no-view"], "er+dualmix")
+    narrow = reading_settings(by_name["no-view"], "er+dualmix")
     assert [narrow[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [0.25, 0.25, 0, 0.25, 0.25]
-    wide = settings(by_name["view"], "er+enmix")
+    wide = reading_settings(by_name["view"], "er+enmix")
     assert [wide[f"mix.{term}"] for term in TERMS["er+dualmix"]] == [0.25, 0.25, 0.25, 0.25, 0]
-    assert settings(by_name["raw"], "er+da") == settings(by_name["one-batch"], "er+da")
-
-
-def test_rows_that_a_reading_leaves_alone_are_run_once(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    found = cells(find(["raw", "no-view"]), store, seeds=[0, 1], values=calibrate.SHORT)
-    assert [cell.reading for cell in found] == ["base"] * 5 + ["no-view"] * 5 + ["raw"] * 5
-    runs = {run.folder.key for cell in found for run in cell.runs}
-    assert len(runs) == 2 * (5 + 4 + 2), "er is shared by all, and what neither changes by both"
-    with pytest.raises(ConfigError, match="did you mean raw"):
-        find(["rav"])
-    with pytest.raises(ConfigError, match="did you mean er\\+da"):
-        cells(find([]), store, seeds=[0], rows=["er+ad"], values={})
+    assert reading_settings(by_name["raw"], "er+da") == reading_settings(
+        by_name["one-batch"], "er+da"
+    )
 
 
 def exactly(row: str, factor: float = 1.0) -> Measured:
@@ -142,22 +125,6 @@ def test_only_seeds_that_all_rows_have_are_compared() -> None:
     assert found.gains == pytest.approx(0)
 
 
-def test_cells_are_read_from_the_store_and_the_nearest_reading_comes_first(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    values = {"model.width": 4, "method.memory": 20, "stream.first": 2, "stream.batch": 20}
-    found = cells(find(["replaced"]), store, seeds=[0], rows=["er+da"], values=values)
-    for cell in found:
-        for entry in cell.runs:
-            run(entry.composed, store)
-    scores = found[1].runs[0].folder.read_json("scores.json")
-    assert measured(found[1]).accuracy == {0: 100 * scores["average_accuracy"]}
-    assert measured(found[1]).forgetting == {0: 100 * scores["forgetting"]}
-    assert measured(found[1]).anytime == {0: 100 * scores["anytime_accuracy"]}
-    rows = table(found)
-    assert {row.reading for row in rows} == {"base", "replaced"}
-    assert rows[0].gains <= rows[1].gains or math.isnan(rows[1].gains)
-
-
 def test_a_reading_with_more_rows_ranks_before_a_nearer_one_with_fewer() -> None:
     near = deviation("near", {"er": exactly("er"), "er+da": exactly("er+da")})
     whole = deviation("whole", {row: exactly(row, 2.0 if row == "er+da" else 1.0) for row in TERMS})
@@ -183,17 +150,3 @@ def test_a_reading_of_which_nothing_is_finished_has_no_distance() -> None:
     found = deviation("x", {row: Measured({}, {}, {}) for row in TERMS})
     assert (found.seeds, found.missing) == ((), tuple(TERMS))
     assert math.isnan(found.points) and math.isnan(found.gains)
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_the_table_has_every_number_whole_in_80_columns(full: bool) -> None:
-    screen = io.StringIO()
-    found = deviation(
-        "memory-mean", {row: exactly(row, 1.0 if row == "er" else 2.0) for row in TERMS}
-    )
-    Console(file=screen, width=80).print(calibration([found], full=full))
-    (row,) = [line.split() for line in screen.getvalue().splitlines() if "memory-mean" in line]
-    assert row[1:3] == ["10.2" if full else "63%", "0%"], (
-        "points: 14.6, 15.7, 16.6, 17.5 in 10; e^(ln 2 / sqrt 2) - 1"
-    )
-    assert row[3:] == ["8.4/52.1", "29.2/48.0", "31.4/42.7", "33.2/38.7", "35.0/36.7", "1"]

@@ -1,20 +1,18 @@
-"""What a benchmark measured."""
+"""What was measured, as tables for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from dualmix.bench.timing import Row, Stage
+from dualmix.report.speed import Row, Stage
 
 
-def bench_table(found: Sequence[Row]) -> RenderableType:
+def bench_table(rows: Sequence[Row]) -> RenderableType:
     """Return what the benchmark measured: time, spread, ratio with its quartiles, and whether a
     limit is kept.
     """
@@ -22,7 +20,7 @@ def bench_table(found: Sequence[Row]) -> RenderableType:
     for name in ("", "median", "spread", "ratio", "quartiles", "limit", "verdict"):
         table.add_column(name, justify="left" if name in ("", "verdict") else "right", no_wrap=True)
     shown = ""
-    for row in found:
+    for row in rows:
         if row.group != shown:
             shown = row.group
             table.add_row(Text(row.group, style="bold"))
@@ -34,9 +32,10 @@ def bench_table(found: Sequence[Row]) -> RenderableType:
         cells = (median, f"{100 * row.spread:.0f} %", ratio, quartiles, limit, row.verdict)
         table.add_row(f"  {row.name}", *cells)
     legend = (
-        "median: of the CPU time of a call, one thread, or of a process's peak memory; spread: half the distance of "
-        "the quartiles; ratio: to the first row of the group, round by round, for memory to what it may be (its memory "
-        "of images, its network and 300 MB); unclear: the quartiles straddle the limit, so measure longer or in quiet."
+        "median: of the CPU time of a call, one thread, or of a process's peak memory; spread: "
+        "half the distance of the quartiles; ratio: to the first row of the group, round by round, "
+        "for memory to what it may be (its memory of images, its network and 300 MB); unclear: the "
+        "quartiles straddle the limit, so measure longer or in quiet."
     )
     return Group(table, Text(legend, style="dim"))
 
@@ -44,7 +43,7 @@ def bench_table(found: Sequence[Row]) -> RenderableType:
 def scale_table(stages: Sequence[Stage]) -> RenderableType:
     """Return how the cost of a step develops along the scale run."""
     table = Table(box=box.SIMPLE, pad_edge=False, title="Scale run", title_justify="left")
-    for name in ("images", "classes", "ms a step", "memory MB"):
+    for name in ("images", "classes", "ms per step", "memory MB"):
         table.add_column(name, justify="right")
     for stage in stages:
         table.add_row(

@@ -1,6 +1,4 @@
-"""Benchmark: steps, their parts, evaluation, memory and start-up as ratios in one run, on this
-machine.
-"""
+"""Steps, their parts, evaluation, snapshots and start-up, measured as ratios in one run."""
 
 from __future__ import annotations
 
@@ -21,9 +19,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dualmix.bench.growth import weigh
-from dualmix.bench.peers import PEERS, Work, versions
-from dualmix.bench.timing import Call, Row, Stage, interleaved, rows
+from benchmarks.growth import weigh
+from benchmarks.peers import PEERS, Work, versions
+from benchmarks.timing import Call, interleaved, ratio_rows
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
 from dualmix.learn.augment import NAMES, transform
@@ -34,8 +32,10 @@ from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Learner
 from dualmix.methods.dualmix import AdpMix, EnMix
 from dualmix.registry import get_method, get_preset, nearest
+from dualmix.report.speed import Row, Stage
 from dualmix.rng import generator
 from dualmix.runs.build import build
+from dualmix.runs.facts import facts
 from dualmix.runs.process import settle
 from dualmix.store import snapshot
 
@@ -132,10 +132,10 @@ def steps(names: Iterable[str], rounds: int, against: Iterable[str] = ()) -> lis
         calls[name] = partial(learner(preset, settings).observe, *new)
     limits = {name: limit for name, (_, _, limit) in STEPS.items() if limit is not None}
     taken = interleaved(calls, rounds)
-    a_step = {
+    per_step = {
         name: [seconds / parts.get(name, 1) for seconds in some] for name, some in taken.items()
     }
-    return rows("step", a_step, "floor", limits)
+    return ratio_rows("step", per_step, "floor", limits)
 
 
 def profile(rounds: int, *, repeats: int = 10) -> list[Row]:
@@ -191,8 +191,8 @@ def profile(rounds: int, *, repeats: int = 10) -> list[Row]:
         return lambda: [call() for _ in range(repeats)]
 
     taken = interleaved({name: repeated(call) for name, call in parts.items()}, rounds)
-    a_step = {name: [seconds / repeats for seconds in some] for name, some in taken.items()}
-    return rows("share of training", a_step, "training", {"network": 0.9}, atleast=True)
+    per_step = {name: [seconds / repeats for seconds in some] for name, some in taken.items()}
+    return ratio_rows("share of training", per_step, "training", {"network": 0.9}, atleast=True)
 
 
 def evaluation(rounds: int) -> list[Row]:
@@ -202,9 +202,8 @@ def evaluation(rounds: int) -> list[Row]:
     made = learner("finetune", {})
     assert isinstance(made, Parts)
     x = _images(500)
-    plain = (
-        Classifier(SHAPE, classes=CLASSES, seed=0).to(memory_format=torch.contiguous_format).eval()
-    )  # type: ignore[call-overload]
+    plain = Classifier(SHAPE, classes=CLASSES, seed=0).eval()
+    plain.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def naive() -> None:
         with torch.no_grad():
@@ -214,7 +213,9 @@ def evaluation(rounds: int) -> list[Row]:
                 ).argmax(1)
 
     taken = interleaved({"naive loop": naive, "predict": lambda: made.predict(x)}, rounds)
-    return rows("500 answers", taken, "naive loop", {"predict": 1.45}, inverse=True, atleast=True)
+    return ratio_rows(
+        "500 answers", taken, "naive loop", {"predict": 1.45}, inverse=True, atleast=True
+    )
 
 
 def _as_written(network: ReducedResNet18, x: Tensor) -> Tensor:
@@ -249,7 +250,7 @@ def augmentations(rounds: int) -> list[Row]:
         ("adpmix", AdpMix(transform("standard"))),
     ):
         calls[name] = partial(mix, new, old, model, ages, rng)
-    return rows("augmentation of 10", interleaved(calls, rounds), "floor")
+    return ratio_rows("augmentation of 10", interleaved(calls, rounds), "floor")
 
 
 def filing(rounds: int) -> list[Row]:
@@ -270,7 +271,7 @@ def filing(rounds: int) -> list[Row]:
             "resume from it": lambda: made.load_state_dict(snapshot.read(path)["learner"]),
         }
         calls["write a snapshot"]()
-        return rows("data and snapshots", interleaved(calls, rounds), "floor")
+        return ratio_rows("data and snapshots", interleaved(calls, rounds), "floor")
 
 
 def starting(rounds: int) -> list[Row]:
@@ -283,14 +284,15 @@ def starting(rounds: int) -> list[Row]:
 
     one_step = (
         "import dualmix, numpy; "
-        "dualmix.create('er', shape=(3, 32, 32)).observe(numpy.zeros((10, 3, 32, 32), numpy.uint8), [1] * 10)"
+        "images = numpy.zeros((10, 3, 32, 32), numpy.uint8); "
+        "dualmix.create('er', shape=(3, 32, 32)).observe(images, [1] * 10)"
     )
     calls = {
         "python": ran("-c", "pass"),
         "dualmix --help": ran("-m", "dualmix", "--help"),
         "to the first step": ran("-c", one_step),
     }
-    return rows("start-up (wall)", interleaved(calls, rounds, time.perf_counter), "python")
+    return ratio_rows("start-up (wall)", interleaved(calls, rounds, time.perf_counter), "python")
 
 
 GROUPS: Mapping[str, str] = {
@@ -335,7 +337,8 @@ def bench(
         for name in given:
             if name not in known:
                 raise ConfigError(
-                    f"The benchmark has no {name!r}{nearest(name, known)} (known: {', '.join(known)})."
+                    f"The benchmark has no {name!r}{nearest(name, known)} "
+                    f"(known: {', '.join(known)})."
                 )
     wanted = groups or [name for name in GROUPS if name != "scale"]
     if against and "step" not in wanted:
@@ -353,27 +356,26 @@ def bench(
     settle(1)
     gc.disable()
     try:
-        found: list[Row] = []
+        measured: list[Row] = []
         for name in wanted:
             if name in measures:
                 say(f"{name}: {GROUPS[name]}")
-                found += measures[name]()
-        return found
+                measured += measures[name]()
+        return measured
     finally:
         gc.enable()
 
 
-def record(found: Sequence[Row], stages: Sequence[Stage] = (), against: Iterable[str] = ()) -> str:
+def record(
+    measured: Sequence[Row], stages: Sequence[Stage] = (), against: Iterable[str] = ()
+) -> str:
     """Return what was measured as JSON, with what it was measured on and the versions of other
     packages.
     """
-    from dualmix.runs.facts import facts
-
-    measured = [{**asdict(row), "verdict": row.verdict} for row in found]
-    told = {
+    plain = {
         **facts(),
         "peers": versions(against),
-        "rows": measured,
+        "rows": [{**asdict(row), "verdict": row.verdict} for row in measured],
         "scale": [asdict(stage) for stage in stages],
     }
-    return json.dumps(told, indent=1)
+    return json.dumps(plain, indent=1)

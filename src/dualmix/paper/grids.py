@@ -1,4 +1,4 @@
-"""The paper's numbers and grids as data."""
+"""The runs behind the paper's tables and figures, as grids for a sweep."""
 
 from __future__ import annotations
 
@@ -6,72 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dualmix.errors import ConfigError
+from dualmix.paper.numbers import (
+    ABLATION_ACCURACY,
+    ACCURACY,
+    BOUNDS,
+    DATA,
+    FORGETTING,
+    MEMORY,
+    SEEDS,
+)
 from dualmix.registry import nearest
 from dualmix.sweeps.sweep import Job, grid
-
-DATA = ("cifar100", "mini_imagenet", "tiny_imagenet")
-MEMORY = (1000, 2000, 5000)
-SEEDS = 10
-
-Cell = tuple[float, float]
-"""A mean in per cent, and what stands behind the paper's plus-minus sign."""
-
-
-def _table(text: str) -> dict[str, tuple[Cell, ...]]:
-    rows = (line.split() for line in text.strip().splitlines())
-    return {
-        name: tuple((float(c.split("±")[0]), float(c.split("±")[1])) for c in cells)
-        for name, *cells in rows
-    }
-
-
-ACCURACY = _table("""
-    agem          3.2±0.3  3.4±0.2  3.2±0.3  2.9±0.3  3.2±0.3  3.7±0.3  2.6±0.2  2.5±0.2  2.6±0.3
-    scr          14.3±0.8 16.6±0.5 17.5±0.4 13.1±0.4 14.8±0.6 15.9±0.6  6.2±0.7  7.8±0.4  9.4±0.6
-    dvc          16.3±0.7 17.8±0.9 20.2±1.5 14.0±0.8 16.4±2.0 16.8±1.1  6.8±1.2  8.4±1.4 12.0±1.2
-    er            8.4±0.5 12.7±0.8 18.0±1.1  7.8±0.7 11.9±1.2 15.0±2.6  4.6±0.4  6.3±0.6 10.4±0.8
-    er+dualmix   17.5±1.0 20.3±0.9 22.5±1.2 13.2±0.8 16.7±0.8 17.9±1.1  6.9±0.9  9.4±1.4 13.6±1.1
-    gss           7.9±0.6 11.1±0.9 15.1±0.9  7.7±0.9 11.5±0.9 12.8±1.0  4.1±0.4  5.7±0.7  9.7±1.0
-    gss+dualmix   9.4±0.8 13.4±1.1 15.7±1.5  9.5±1.2 12.3±1.5 13.7±0.9  5.5±0.8  6.4±1.0 10.9±0.9
-    mir           8.7±0.4 13.2±0.9 18.6±1.2  8.0±0.6 12.8±1.1 16.5±2.2  4.2±0.5  6.0±0.5 11.3±1.0
-    mir+dualmix  17.8±0.8 17.2±2.3 19.2±2.8 11.1±1.3 14.8±1.8 17.1±2.7  7.1±1.2  9.9±0.8 13.9±0.4
-    aser         13.1±0.7 16.4±0.6 21.0±0.8  8.9±1.3 11.7±0.9 16.3±2.1  7.1±0.3  8.8±0.9 11.6±0.7
-    aser+dualmix 13.8±0.8 17.9±2.4 21.7±1.5  9.6±0.9 13.1±1.8 16.9±1.9  6.3±0.5  9.5±0.6 12.2±1.0
-""")
-"""Table 1: average accuracy, for each data set in turn and in it for each memory."""
-
-BOUNDS = _table("""
-    finetune      3.4±0.4  3.2±0.2  2.4±0.5
-    iid-offline  48.8±2.1 52.1±1.0 39.4±2.2
-""")
-"""Table 1, above: average accuracy for each data set; no memory takes part."""
-
-FORGETTING = _table("""
-    agem         57.4±0.8 58.0±1.1 57.3±1.2 52.3±1.2 52.1±1.3 52.5±1.5 44.4±1.0 43.8±1.1 44.5±0.6
-    er           52.1±1.5 47.9±1.1 44.4±1.1 46.8±1.8 43.6±1.8 42.1±1.6 45.6±1.5 43.0±1.4 39.1±1.6
-    gss          51.1±1.1 47.5±1.1 44.5±1.8 47.4±1.8 41.6±1.4 39.4±1.3 45.1±1.0 42.9±1.2 41.1±1.4
-    mir          50.2±1.0 42.9±1.7 40.6±1.5 44.9±1.1 39.8±1.6 37.4±2.1 44.9±2.0 40.9±1.8 36.7±1.9
-    aser         52.1±1.0 46.6±0.8 37.9±1.4 48.1±1.4 44.8±1.3 38.7±2.2 46.4±0.8 43.1±0.6 39.7±0.4
-    dvc          40.2±1.0 38.8±1.1 37.2±1.4 40.0±1.0 37.0±1.7 36.6±2.4 40.5±1.6 36.7±1.7 33.2±3.1
-    er+dualmix   36.7±1.4 31.8±1.7 32.8±1.1 35.7±1.1 31.2±1.7 30.4±2.1 29.5±2.1 22.7±2.0 26.5±1.9
-""")
-"""Table 2: average forgetting, for each data set in turn and in it for each memory."""
-
-ABLATION_ACCURACY = _table("""
-    er            8.4±0.5 12.7±0.8 18.1±1.1
-    er+da        14.6±1.6 15.5±2.0 18.5±1.4
-    er+enmix     15.7±1.1 17.2±4.0 18.7±1.4
-    er+adpmix    16.6±1.2 18.9±1.8 21.3±2.2
-    er+dualmix   17.5±1.0 20.3±0.9 22.5±1.2
-""")
-ABLATION_FORGETTING = _table("""
-    er           52.1±1.5 47.9±1.1 44.4±1.1
-    er+da        48.0±2.4 48.5±2.6 43.2±1.9
-    er+enmix     42.7±1.6 43.4±3.9 43.8±2.3
-    er+adpmix    38.7±1.8 33.5±3.8 33.3±2.4
-    er+dualmix   36.7±1.4 31.8±1.7 32.8±1.1
-""")
-"""Table 3, CIFAR-100: average accuracy and forgetting for each memory."""
 
 OPERATORS = ("identity", "flip", "crop-0.4", "crop-0.8", "crop-1.3")
 """Figure 2: what er+da's augmentation is, weakest first; the paper names crop-0.8 and crop-1.3 and
@@ -82,7 +27,6 @@ SCATTER = ("flip", "jitter", "grey", "crop-0.8", "standard")
 point.
 """
 
-
 OWN = {("aser", "mini_imagenet"): {"method.n_smp_cls": 3}}
 """What a row's host is set to on one data set only, by the reference code."""
 
@@ -92,23 +36,7 @@ def own(preset: str, data: str) -> Mapping[str, Any]:
     return OWN.get((preset.partition("+")[0], data), {})
 
 
-def published(preset: str, data: str, memory: int) -> tuple[Cell | None, Cell | None]:
-    """Return the paper's average accuracy and forgetting of a row, each none where no table has it."""
-    if data not in DATA:
-        return None, None
-    if preset in BOUNDS:
-        return BOUNDS[preset][DATA.index(data)], None
-    if memory not in MEMORY:
-        return None, None
-    column = MEMORY.index(memory)
-    if data == "cifar100" and preset in ABLATION_ACCURACY:
-        return ABLATION_ACCURACY[preset][column], ABLATION_FORGETTING[preset][column]
-    column += len(MEMORY) * DATA.index(data)
-    accuracy, forgetting = ACCURACY.get(preset), FORGETTING.get(preset)
-    return accuracy[column] if accuracy else None, forgetting[column] if forgetting else None
-
-
-def table1(
+def _table1(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """Average accuracy of every method."""
@@ -120,14 +48,14 @@ def table1(
     ]
 
 
-def table2(
+def _table2(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """Average forgetting of the methods that rehearse."""
     return grid(FORGETTING, seeds, {"data.name": data, "method.memory": memory}, values)
 
 
-def table3(
+def _table3(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """ER with each augmentation; Figures 4 and 6 come from the same runs."""
@@ -135,7 +63,7 @@ def table3(
     return grid(ABLATION_ACCURACY, seeds, axes, values)
 
 
-def figure2(
+def _figure2(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """ER, and ER+DA under augmentations of growing strength."""
@@ -147,7 +75,7 @@ def figure2(
     ]
 
 
-def figure5(
+def _figure5(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """Mean variance of Eq. 6 against accuracy: ER+DA under each augmentation, and ER+EnMix."""
@@ -159,7 +87,7 @@ def figure5(
     ]
 
 
-def proposition(
+def _proposition(
     data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
 ) -> list[Job]:
     """Proposition 1: every augmentation measured on one model of ER's, and what ER becomes with
@@ -170,18 +98,18 @@ def proposition(
     axes: dict[str, Sequence[Any]] = {"data.name": data, "method.memory": memory}
     return [
         *grid(["er"], seeds, axes, {"probes.on": True, "probes.operators": operators, **values}),
-        *figure2(data, memory, seeds, values),
-        *figure5(data, memory, seeds, values),
+        *_figure2(data, memory, seeds, values),
+        *_figure5(data, memory, seeds, values),
     ]
 
 
 GRIDS = {
-    "table1": table1,
-    "table2": table2,
-    "table3": table3,
-    "figure2": figure2,
-    "figure5": figure5,
-    "proposition": proposition,
+    "table1": _table1,
+    "table2": _table2,
+    "table3": _table3,
+    "figure2": _figure2,
+    "figure5": _figure5,
+    "proposition": _proposition,
 }
 ONLY_CIFAR = ("table3", "figure2", "figure5", "proposition")
 """Grids that the paper shows for CIFAR-100 alone; the figures for a memory of 1000."""
@@ -216,15 +144,15 @@ def jobs(
         )
     sets = data or (DATA[:1] if name in ONLY_CIFAR else DATA)
     sizes = memory or (MEMORY[:1] if name in FIGURES else MEMORY)
-    found = [
+    wanted = [
         Job(job.preset, {**own(job.preset, job.values["data.name"]), **job.values})
         for job in GRIDS[name](sets, sizes, seeds, values or {})
     ]
-    rows = {job.preset for job in found}
+    rows = {job.preset for job in wanted}
     for method in methods:
         if method not in rows:
             known = ", ".join(sorted(rows))
             raise ConfigError(
                 f"{name} has no row {method!r}{nearest(method, rows)} (known: {known})."
             )
-    return [job for job in found if not methods or job.preset in methods]
+    return [job for job in wanted if not methods or job.preset in methods]

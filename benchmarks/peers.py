@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dualmix.bench.timing import Call
+from benchmarks.timing import Call
 from dualmix.errors import DualmixError
 
 LONG = 10
@@ -59,8 +59,8 @@ def avalanche(work: Work) -> dict[str, Timed]:
     `torch.optim.SGD`, with a memory that is full. The images are float tensors in memory, which is
     the quickest data it can be given.
 
-    ``avalanche er`` is its online stream: an experience a batch, made by `split_online_stream`, and
-    reservoir sampling after each, as ours does. ``nhwc`` is the same with the network's weights
+    ``avalanche er`` is its online stream: one experience per batch, made by `split_online_stream`,
+    and reservoir sampling after each, as ours does. ``nhwc`` is the same with the network's weights
     laid out channels last, which a user can ask of torch in a line; otherwise they have torch's
     default. ``long`` is a tenth of a call that trains on ten batches as one experience: the memory
     is updated once in ten steps, so it does less than ours.
@@ -80,8 +80,9 @@ def avalanche(work: Work) -> dict[str, Timed]:
             from avalanche.training.supervised import Naive
     except Exception as fault:
         raise DualmixError(
-            f"Avalanche cannot be imported ({type(fault).__name__}: {str(fault).splitlines()[0]}): pip install "
-            "'avalanche-lib>=0.6,<0.7' and a torchvision that fits this torch, or leave --against out."
+            f"Avalanche cannot be imported ({type(fault).__name__}: {str(fault).splitlines()[0]}): "
+            "pip install 'avalanche-lib>=0.6,<0.7' and a torchvision that fits this torch, or "
+            "leave --against out."
         ) from fault
     from torch.utils.data import TensorDataset
 

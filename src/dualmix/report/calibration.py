@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualmix.bench.calibrate import (
-    FULL,
+from dualmix.config.compose import compose, flatten
+from dualmix.paper.numbers import DATA
+from dualmix.paper.readings import (
+    FULL_STREAM,
     READINGS,
     TERMS,
     Deviation,
     Measured,
     Reading,
     deviation,
-    settings,
+    reading_settings,
 )
-from dualmix.config.compose import compose, flatten
-from dualmix.paper.tables import DATA
 from dualmix.runs.records import Collection, Content, Group
 
 
@@ -42,26 +42,26 @@ class Calibration:
     rows: tuple[tuple[Reading, Deviation], ...]
 
 
-def calibrations(found: Collection) -> list[Calibration]:
+def calibrations(collection: Collection) -> list[Calibration]:
     """Return every stream of the store on which a reading has a row beside ER's."""
-    methods = {_frozen(group): group.label for group in found.groups if group.label in TERMS}
+    methods = {_frozen(group): group.label for group in collection.groups if group.label in TERMS}
     presets = {
         row: dict(flatten({"method": compose(row).config.record()["method"]})) for row in TERMS
     }
     wanted = {
-        (reading.name, row): _plain(row, {**presets[row], **_paths(settings(reading, row))})
+        (reading.name, row): _plain(row, {**presets[row], **_paths(reading_settings(reading, row))})
         for reading in READINGS
         for row in TERMS
     }
     if not set(wanted.values()) & methods.keys():
         return []
     streams: dict[tuple[Content, int, int | None], dict[tuple[str, str], Group]] = {}
-    for group in found.groups:
+    for group in collection.groups:
         other = {path for path, _ in group.changed if not path.startswith("method.")} - {
             "stream.first"
         }
         first = dict(group.changed).get("stream.first")
-        comparable = first is not None or group.memory == FULL["method.memory"]
+        comparable = first is not None or group.memory == FULL_STREAM["method.memory"]
         if (
             group.label in TERMS
             and not other
@@ -79,19 +79,19 @@ def calibrations(found: Collection) -> list[Calibration]:
                 rows.append(
                     (
                         reading,
-                        deviation(reading.name, {row: _measured(g) for row, g in here.items()}),
+                        deviation(reading.name, {row: _scores(g) for row, g in here.items()}),
                     )
                 )
-        rows = [(reading, found_) for reading, found_ in rows if not math.isnan(found_.gains)]
+        rows = [(reading, off) for reading, off in rows if not math.isnan(off.gains)]
         if rows:
             rows.sort(key=lambda pair: pair[1].rank)
             result.append(Calibration(content, memory, first, tuple(rows)))
     return sorted(result, key=lambda one: (one.content.name, one.first or 0, one.memory))
 
 
-def _measured(group: Group) -> Measured:
-    scores = ("average_accuracy", "forgetting", "anytime_accuracy")
-    return Measured(*(group.values(score) for score in scores))
+def _scores(group: Group) -> Measured:
+    names = ("average_accuracy", "forgetting", "anytime_accuracy")
+    return Measured(*(group.values(score) for score in names))
 
 
 def _frozen(group: Group) -> tuple[str, str]:

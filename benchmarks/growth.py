@@ -1,6 +1,4 @@
-"""What grows with the stream, the classes and the memory: the time of a step, and what a process
-occupies.
-"""
+"""How the time of a step and the memory of a process grow with stream, classes and memory."""
 
 from __future__ import annotations
 
@@ -11,21 +9,23 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from dualmix.bench.timing import Row, Stage
 from dualmix.config.fields import Model
 from dualmix.errors import DualmixError
 from dualmix.learn.common import Parts
 from dualmix.learn.types import Placement
 from dualmix.registry import get_method
+from dualmix.report.speed import Row, Stage
 from dualmix.rng import generator
 from dualmix.runs.build import build
 from dualmix.runs.process import resident, settle
 
+ROOT = Path(__file__).parents[1]
 MB = 2**20
 ALLOWED = 300
 """MB that a process may occupy beside its memory and its network: torch and Python themselves are
@@ -71,7 +71,7 @@ def scale(
     )
     assert isinstance(made, Parts)
     rng = generator(0, "scale")
-    found = []
+    reached = []
     starts = np.arange(0, images, batch)
     for stretch in np.array_split(starts, min(stages, len(starts))):
         taken = []
@@ -86,13 +86,13 @@ def scale(
             made.observe(x, y)
             taken.append(time.process_time() - began)
             watch(done, f"{len(made.model.labels):,} classes")
-        found.append(Stage(done, len(made.model.labels), statistics.median(taken), resident()))
-    return found
+        reached.append(Stage(done, len(made.model.labels), statistics.median(taken), resident()))
+    return reached
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """MB of a process at its peak, and of its memory and its network, which it cannot do without."""
+    """MB of a process at its peak, and of the memory and the network that it must hold."""
 
     peak: float
     memory: float
@@ -133,28 +133,31 @@ def weigh(rounds: int) -> list[Row]:
     peaks: dict[str, list[float]] = {"imports alone": [], **{name: [] for name in FOOTPRINTS}}
     ratios: dict[str, list[float]] = {name: [] for name in FOOTPRINTS}
     for _ in range(rounds):
-        peaks["imports alone"].append(_told("growth.resident(peak=True)"))
+        peaks["imports alone"].append(_in_new_process("growth.resident(peak=True)"))
         for name, (images, classes) in FOOTPRINTS.items():
-            told = Footprint(**_told(f"asdict(growth.footprint({images}, {classes}))"))
+            told = Footprint(**_in_new_process(f"asdict(growth.footprint({images}, {classes}))"))
             peaks[name].append(told.peak)
             ratios[name].append(told.peak / (told.memory + told.network + ALLOWED))
-    found = []
+    rows = []
     for name, some in peaks.items():
         low, median, high = np.quantile(some, [0.25, 0.5, 0.75])
         spread = float((high - low) / 2 / median)
         if name not in ratios:
-            found.append(Row("memory", name, float(median), spread, unit="MB"))
+            rows.append(Row("memory", name, float(median), spread, unit="MB"))
             continue
         low, ratio, high = (float(q) for q in np.quantile(ratios[name], [0.25, 0.5, 0.75]))
-        found.append(Row("memory", name, float(median), spread, ratio, low, high, 1.0, unit="MB"))
-    return found
+        rows.append(Row("memory", name, float(median), spread, ratio, low, high, 1.0, unit="MB"))
+    return rows
 
 
-def _told(expression: str) -> Any:
+def _in_new_process(expression: str) -> Any:
     """Return what an expression gives in a fresh process."""
-    script = f"import json; from dataclasses import asdict; from dualmix import growth; print(json.dumps({expression}))"
-    ran = subprocess.run(
-        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    script = (
+        "import json; from dataclasses import asdict; from benchmarks import growth; "
+        f"print(json.dumps({expression}))"
+    )
+    ran = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=ROOT
     )
     if ran.returncode:
         why = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]

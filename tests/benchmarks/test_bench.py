@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 import sys
 from functools import partial
 from io import StringIO
@@ -15,13 +16,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from dualmix.bench import bench, growth, peers
-from dualmix.bench.growth import FOOTPRINTS, Footprint
-from dualmix.bench.timing import Row, interleaved, rows
-from dualmix.cli import main
-from dualmix.cli.show.bench import bench_table
+from benchmarks import bench, growth, peers
+from benchmarks.__main__ import main
+from benchmarks.growth import FOOTPRINTS, Footprint
+from benchmarks.tables import bench_table
+from benchmarks.timing import interleaved, ratio_rows
 from dualmix.errors import ConfigError, DualmixError
 from dualmix.learn.network import Classifier
+from dualmix.report.speed import Row
 
 
 def test_every_round_makes_all_calls_in_an_order_that_rotates() -> None:
@@ -36,12 +38,12 @@ def test_every_round_makes_all_calls_in_an_order_that_rotates() -> None:
 
 def test_ratios_are_taken_round_by_round() -> None:
     taken = {"slow": [2.0, 4.0, 6.0, 8.0, 10.0], "floor": [1.0, 2.0, 3.0, 4.0, 5.0]}
-    floor, slow = rows("g", taken, "floor", {"slow": 2.1})
+    floor, slow = ratio_rows("g", taken, "floor", {"slow": 2.1})
     assert (floor.name, floor.median, floor.ratio) == ("floor", 3.0, None)
     assert (slow.ratio, slow.low, slow.high) == (2.0, 2.0, 2.0)
     assert slow.spread == pytest.approx((8 - 4) / 2 / 6)
     assert slow.verdict == "met"
-    (_, fast) = rows("g", taken, "slow", {"floor": 2.1}, inverse=True, atleast=True)
+    (_, fast) = ratio_rows("g", taken, "slow", {"floor": 2.1}, inverse=True, atleast=True)
     assert (fast.ratio, fast.verdict) == (2.0, "missed")
 
 
@@ -138,7 +140,7 @@ def test_a_process_is_weighed_against_what_it_cannot_do_without(
             return 200.0
         return {"peak": 412.0 if "20000" in expression else 240.0, "memory": 60.0, "network": 40.0}
 
-    monkeypatch.setattr(growth, "_told", told)
+    monkeypatch.setattr(growth, "_in_new_process", told)
     begun, *found = growth.weigh(3)
     assert (begun.name, begun.median, begun.unit, begun.ratio) == (
         "imports alone",
@@ -152,7 +154,7 @@ def test_a_process_is_weighed_against_what_it_cannot_do_without(
 
 
 def test_a_fresh_process_tells_its_peak_its_memory_and_its_network() -> None:
-    found = Footprint(**growth._told("asdict(growth.footprint(150, 12, steps=1))"))
+    found = Footprint(**growth._in_new_process("asdict(growth.footprint(150, 12, steps=1))"))
     assert found.memory == pytest.approx(150 * (3 * 32 * 32 + 8) / 2**20)
     network = Classifier((3, 32, 32), classes=12)
     assert found.network == pytest.approx(
@@ -162,7 +164,7 @@ def test_a_fresh_process_tells_its_peak_its_memory_and_its_network() -> None:
     with pytest.raises(
         DualmixError, match="ended with code 1: ZeroDivisionError: division by zero"
     ):
-        growth._told("1 / 0")
+        growth._in_new_process("1 / 0")
 
 
 def test_a_peer_that_is_not_there_is_one_sentence_and_exit_code_2(
@@ -172,7 +174,7 @@ def test_a_peer_that_is_not_there_is_one_sentence_and_exit_code_2(
     monkeypatch.setitem(sys.modules, "avalanche.benchmarks", None)
     monkeypatch.setitem(sys.modules, "avalanche.benchmarks.scenarios", None)
     with pytest.raises(SystemExit) as left:
-        main(["bench", "step", "--against", "avalanche", "--rounds", "1"])
+        main(["step", "--against", "avalanche", "--rounds", "1"])
     assert left.value.code == 2
     said = capsys.readouterr()
     assert "dualmix: Avalanche cannot be imported (ModuleNotFoundError" in said.err
@@ -248,7 +250,6 @@ def test_the_record_is_printed_and_written(
     with pytest.raises(SystemExit) as left:
         main(
             [
-                "bench",
                 "scale",
                 "--images",
                 "40",
@@ -283,12 +284,12 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
 
 def test_the_scale_run_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["bench", "scale", "--images", "40", "--classes", "4", "--batch", "20"])
+        main(["scale", "--images", "40", "--classes", "4", "--batch", "20"])
     assert (
-        "classes" in (table := capsys.readouterr().out) and "ms a step" in table and "40" in table
+        "classes" in (table := capsys.readouterr().out) and "ms per step" in table and "40" in table
     )
     with pytest.raises(SystemExit) as left:
-        main(["bench", "scale", "--width", "0"])
+        main(["scale", "--width", "0"])
     assert left.value.code == 2
 
 
@@ -305,3 +306,25 @@ def test_the_network_is_the_one_that_is_written_down(training: bool) -> None:
         found.append((out.detach(), seen.grad))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] is not None and torch.equal(found[0][1], found[1][1])
+
+
+def test_what_cannot_be_written_is_said_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as left:
+        main(["start", "--out", str(tmp_path / "file" / "x.json")])
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and "cannot be made" in said and said.count("\n") == 1
+
+
+def test_the_command_runs_as_it_is_documented() -> None:
+    words = [sys.executable, "-m", "benchmarks"]
+    help_ = subprocess.run(
+        [*words, "--help"], capture_output=True, text=True, cwd=growth.ROOT, check=False
+    )
+    assert help_.returncode == 0 and "usage: python -m benchmarks" in help_.stdout
+    wrong = subprocess.run(
+        [*words, "stpe"], capture_output=True, text=True, cwd=growth.ROOT, check=False
+    )
+    assert wrong.returncode == 2 and "did you mean step" in wrong.stderr
