@@ -1,5 +1,7 @@
 """What verify and list say."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,8 @@ def test_another_order_is_said_clearly(full_cifar, tmp_path):
     )
     report = verify(data(tmp_path))
     assert report.ok and report.verdict == (
-        "official content in another order: results are comparable, but sample order differs from other tools",
+        "official content in another order: results are comparable, but sample order differs from "
+        "other tools",
     )
     assert load(data(tmp_path)).notes == ("official CIFAR-100 content in another order",)
     assert (report.train, report.test, report.classes, report.shape) == (200, 100, 100, (3, 32, 32))
@@ -111,6 +114,22 @@ def test_a_silently_changed_copy_is_found(tmp_path):
     raw = bytearray(pixels.read_bytes())
     raw[-1] ^= 1
     pixels.write_bytes(bytes(raw))
+    report = verify(data(tmp_path))
+    assert not report.ok and "its pixels or labels have changed" in report.verdict[-1]
+
+
+def test_a_copy_of_other_files_is_found(tmp_path, monkeypatch):
+    """Files that were replaced by others of the same size and time are told only by their
+    content.
+    """
+    names, (x, y), test = makers.cifar_parts()
+    folder = tmp_path / "cifar-100-python"
+    makers.put_files(folder, makers.cifar_python(names, (x, y), test))
+    load(data(tmp_path))
+    at = (folder / "train").stat()
+    files = makers.cifar_python(names, (x ^ 1, y), test)
+    (folder / "train").write_bytes(files["train"])
+    os.utime(folder / "train", ns=(at.st_atime_ns, at.st_mtime_ns))
     report = verify(data(tmp_path))
     assert not report.ok and "the decoded copy differs from the files: delete" in report.verdict[-1]
 

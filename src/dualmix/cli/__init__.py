@@ -13,6 +13,7 @@ from dualmix.cli import bench, data, results
 from dualmix.cli import run as one
 from dualmix.cli import sweep as many
 from dualmix.cli.flags import split
+from dualmix.cli.terminal import plain_warnings
 from dualmix.errors import DualmixError
 
 STORE = "runs"
@@ -33,6 +34,7 @@ Exit codes: 0 done, 2 something to put right (one sentence says what),
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    plain_warnings()
     try:
         code = _dispatch(words)
     except DualmixError as fault:

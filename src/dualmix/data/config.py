@@ -8,8 +8,13 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from dualmix.data.catalog import DATASETS
+from dualmix.data.catalog import DATASETS, load_installed
+from dualmix.data.source import Fit
 from dualmix.settings import Settings, value
+
+
+def _names() -> str:
+    return f"data set: {', '.join(DATASETS)}."
 
 
 class Data(Settings):
@@ -17,7 +22,7 @@ class Data(Settings):
 
     name: str = value(
         "digits",
-        f"data set: {', '.join(DATASETS)}.",
+        _names(),
         paper="CIFAR-100, Mini-ImageNet, Tiny-ImageNet",
         source="ours",
     )
@@ -35,6 +40,14 @@ class Data(Settings):
         ge=4,
         le=1024,
     )
+    fit: Fit = value(
+        "squeeze",
+        "how images that are not square get to --data.size: squeeze (proportions change), crop "
+        "(the middle) or pad (on black)",
+    )
+    skip: bool = value(
+        False, "leave out files among your images that are no images, instead of stopping at them"
+    )
     held_out: float = value(
         0.2, "share of each class for testing where the data are not divided", gt=0, lt=1
     )
@@ -49,6 +62,8 @@ class Data(Settings):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
+        if name not in DATASETS:
+            load_installed()
         if name in DATASETS:
             return name
         near = get_close_matches(name.lower().replace("-", "_"), DATASETS, n=1, cutoff=0.5)
@@ -59,11 +74,25 @@ class Data(Settings):
     def _path_fits(self) -> Self:
         own = DATASETS[self.name].own
         if own and self.path is None:
-            what = "the folder of your images" if self.name == "folder" else "your .npz file"
-            raise ValueError(f"the data set {self.name!r} needs --data.path with {what}.")
+            what = {"folder": "the folder of your images", "arrays": "your .npz file"}
+            raise ValueError(
+                f"the data set {self.name!r} needs --data.path with "
+                f"{what.get(self.name, 'its file or folder')}."
+            )
         if not own and self.path is not None:
             raise ValueError(
-                f"--data.path is for your own images, not for {self.name!r}: choose --data.name folder or "
-                f"arrays, or use --data.root for the folder that holds {self.name}."
+                f"--data.path is for your own images, not for {self.name!r}: choose --data.name "
+                f"folder or arrays, or use --data.root for the folder that holds {self.name}."
+            )
+        if self.skip and not DATASETS[self.name].mixed:
+            raise ValueError(f"--data.skip is for --data.name folder, not for {self.name!r}.")
+        if self.fit != "squeeze" and self.size is None:
+            raise ValueError(
+                f"--data.fit {self.fit} says how images get to one size: give --data.size too."
             )
         return self
+
+
+def describe_names() -> None:
+    """Write the names that are known now into the help of ``--data.name``."""
+    Data.model_fields["name"].description = _names()
