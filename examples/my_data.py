@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmix.data import Decoded, register_dataset
+from dualmix import Decoded, register_dataset
 
 CLASSES = ("horizontal", "vertical", "falling", "rising")
 SIZE = 8

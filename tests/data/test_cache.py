@@ -187,7 +187,16 @@ DATASETS["arrays"] = replace(entry, decode=decode)
 
 
 def test_the_user_is_told_of_a_damaged_copy(data, tmp_path):
-    words = ["run", "er", "--data.name", "arrays", "--data.path", data.path, "--data.root", data.root]
+    words = [
+        "run",
+        "er",
+        "--data.name",
+        "arrays",
+        "--data.path",
+        data.path,
+        "--data.root",
+        data.root,
+    ]
     words += ["--stream.tasks", 2, "--model.width", 1, "--method.memory", 5, "--store", tmp_path]
     load(data)
     edit("train_x.npy", flip(-1))(decoded_folder(data))
@@ -195,7 +204,6 @@ def test_the_user_is_told_of_a_damaged_copy(data, tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     (told,) = [line for line in run.stderr.splitlines() if "damaged" in line]
     assert told.startswith("note: The decoded copy") and told.endswith("was decoded again.")
-
 
 
 def script(data, body):

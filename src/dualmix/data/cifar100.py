@@ -154,14 +154,19 @@ def _notes(native: Decoded, published: bool) -> tuple[str, ...]:
 
 
 class _Counted:
-    """A stream that ends with a sentence where a small archive unpacks to something absurd."""
+    """A stream that ends with a sentence where a small archive unpacks to something absurd, or a
+    header sends its reader far beyond the end.
+    """
 
     def __init__(self, stream: gzip.GzipFile, path: Path) -> None:
-        self.stream, self.path, self.left = stream, path, LARGEST
+        self.stream, self.path, self.left, self.beyond = stream, path, LARGEST, 0
 
     def read(self, size: int) -> bytes:
         raw = self.stream.read(size)
         self.left -= len(raw)
+        self.beyond += not raw
+        if self.beyond > 8:
+            raise EOFError
         if self.left < 0:
             raise DataError(f"{self.path} is far larger than CIFAR-100 can be: {REMEDY}.")
         return raw
