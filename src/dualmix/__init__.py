@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from dualmix.config.compose import compose as compose
     from dualmix.config.fields import Config as Config
     from dualmix.data import Data as Data
+    from dualmix.data import Decoded as Decoded
     from dualmix.data import Images as Images
     from dualmix.data import load as load_data
+    from dualmix.data import register_dataset as register_dataset
     from dualmix.data.stream import Plan as Plan
     from dualmix.data.stream import Stream as Stream
     from dualmix.data.stream import plan as plan
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "config.compose": ("Composed", "compose"),
     "config.fields": ("Config",),
-    "data": ("Data", "Images", "load_data"),
+    "data": ("Data", "Decoded", "Images", "load_data", "register_dataset"),
     "data.stream": ("Plan", "Stream", "plan"),
     "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),
     "learn.augment": ("transform",),

@@ -133,7 +133,7 @@ def register(
             )
         method.kind = name
         _METHODS[name] = method
-        doc = (method.__doc__ or "").strip().split("\n")[0]
+        doc = " ".join((method.__doc__ or "").strip().split("\n\n")[0].split())
         sources = dict.fromkeys(values or {}, source)
         add_preset(Preset(name, name, doc, paper, values or {}, sources, cite))
         return method

@@ -13,6 +13,7 @@ from dualmix.cli import data, results
 from dualmix.cli import run as one
 from dualmix.cli import sweep as many
 from dualmix.cli.flags import split
+from dualmix.cli.terminal import plain_warnings
 from dualmix.errors import DualmixError
 
 STORE = "runs"
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None, extra: AddCommands | None = Non
         Adds commands from outside the package: developers' tools have their own entry points.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    plain_warnings()
     try:
         code = _dispatch(words, extra)
     except DualmixError as fault:
