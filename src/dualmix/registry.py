@@ -107,7 +107,7 @@ def register(
     Parameters
     ----------
     name
-        What users type; the first line of the class's docstring is shown beside it.
+        What users type; the first paragraph of the class's docstring is shown beside it.
     paper
         Where the method stands in the DualMix paper.
     cite

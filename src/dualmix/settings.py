@@ -78,6 +78,3 @@ def setting(
         {"tune": asdict(tune)} if tune else {}
     )
     return Field(default, description=doc, json_schema_extra=extra, **limits)
-
-
-value = setting
