@@ -265,7 +265,7 @@ def test_help_answers_at_once() -> None:
 
 def test_only_an_address_needs_fsspec(tmp_path: Path) -> None:
     script = (
-        "import sys; from dualmix.cli import _parser; from dualmix.store.store import open_store; "
+        "import sys; from dualmix.cli import _parser; from dualmix.store.opening import open_store; "
         "_parser().format_help(); "
         f"open_store({str(tmp_path)!r}).paths(); print('fsspec' in sys.modules)"
     )

@@ -32,7 +32,8 @@ from dualmix.store.folder import Folder
 from dualmix.store.lease import Lease, alive
 from dualmix.store.location import Location
 from dualmix.store.names import plain
-from dualmix.store.store import Store, open_store
+from dualmix.store.opening import open_store
+from dualmix.store.store import Store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Job, entries, sweep
 

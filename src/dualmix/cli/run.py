@@ -79,7 +79,7 @@ def _compose(given: argparse.Namespace, overrides: dict[str, str], faults: list[
 def _run(given: argparse.Namespace) -> int:
     from dualmix.data import load
     from dualmix.runs.filing import place, probed, results
-    from dualmix.store.store import open_store
+    from dualmix.store.opening import open_store
 
     composed: Composed = given.composed
     moved = Path(given.preset)
@@ -171,9 +171,11 @@ def _methods(given: argparse.Namespace) -> int:
 
 def pick(store: Store, name: str) -> Folder:
     """Return the latest run that a name may mean, and say so where there are others."""
-    folder = store.find(name)
+    from dualmix.store.archive import find_run
+
+    folder = find_run(store, name)
     others = [path.name for path in store.matches(name) if path != folder.path]
-    if others and not Path(name).is_dir():
+    if others and folder.path.name != Path(name).name:
         said = f"{folder.path.name} is the latest of {len(others) + 1} runs that match {name!r}"
         print(f"{said}; the one before: {others[0]}.", file=sys.stderr)
     return folder
@@ -181,7 +183,7 @@ def pick(store: Store, name: str) -> Folder:
 
 def _show(given: argparse.Namespace) -> int:
     from dualmix.cli.show.run import curve, curve_rows
-    from dualmix.store.store import open_store
+    from dualmix.store.opening import open_store
 
     folder = pick(open_store(given.store), given.run)
     if given.json:

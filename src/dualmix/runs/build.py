@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
+from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner
@@ -27,7 +28,6 @@ def build(
     seed: int = 0,
     model: Model | None = None,
     device: str = "cpu",
-    graphs: bool = False,
 ) -> Learner:
     """Make a learner from a method's settings.
 
@@ -41,12 +41,7 @@ def build(
         Columns of a fixed head; None: the head grows with the classes that come.
     seed
         Decides weights, memory and augmentation.
-    graphs
-        Replay the network's training passes as CUDA graphs; the learner that is saved does not
-        depend on it.
     """
-    if graphs and not device.startswith("cuda"):
-        raise ConfigError("Graphs are for CUDA: give device cuda, or leave them off.")
     check_device(device)
     whole = all(isinstance(side, int | np.integer) for side in shape)
     if not whole or len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
@@ -66,7 +61,6 @@ def build(
         std=model.std,
         precision=model.precision,
         device=device,
-        graphs=graphs,
     )
     learner = method.build(network, Rng(seed))
     learner.recipe = {
@@ -157,15 +151,19 @@ def load(path: Path | str, device: str = "cpu") -> Learner:
     try:
         check_recipe(recipe, state.get("learner"))
         kind = get_method(str(recipe.get("kind")))
-    except UnsoundError as fault:
+        settings = migrate(
+            {"method": {"kind": kind.kind, **recipe["method"]}, "model": recipe["model"]}
+        )
+    except (UnsoundError, KeyError, TypeError, ValueError, AttributeError) as fault:
         raise StoreError(f"{path} is not a saved learner: {fault}.") from fault
     try:
+        settings["method"].pop("kind")
         learner = build(
-            kind(**recipe["method"]),
+            kind(**settings["method"]),
             tuple(recipe["shape"]),
             classes=recipe["classes"],
             seed=recipe["seed"],
-            model=Model(**recipe["model"]),
+            model=Model(**settings["model"]),
             device=device,
         )
         take_over(learner, state["learner"])

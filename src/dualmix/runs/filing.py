@@ -10,7 +10,7 @@ from dualmix.errors import StoreError
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
 
-SMALL = ("config.json", "plan.json", "plan.npz", "facts.json", "confusion.npz", "times.json")
+SMALL = ("config.json", "plan.json", "facts.json", "confusion.npz", "times.json")
 """Files of a finished run that are checked wherever it is used; the network is checked when it is
 loaded.
 """
@@ -41,7 +41,7 @@ def serves(folder: Folder, composed: Composed) -> bool:
     if not folder.done:
         return False
     try:
-        probes = ("probes.json",) if (folder.path / "probes.json").exists() else ()
+        probes = ("probes.json",) if folder.has("probes.json") else ()
         folder.check(*SMALL, *probes)
         results(folder)
         return probed(folder, composed)
@@ -54,7 +54,7 @@ def probed(folder: Folder, composed: Composed) -> bool:
     asked = composed.config.probes
     if not asked.on:
         return True
-    if not (folder.path / "probes.json").is_file():
+    if not folder.has("probes.json"):
         return False
     made = _probes(folder)
     same = all(made.get(name) == getattr(asked, name) for name in ("draws", "rows", "past"))
@@ -65,7 +65,7 @@ def probed(folder: Folder, composed: Composed) -> bool:
 def continues(folder: Folder, composed: Composed) -> bool:
     """Whether an unfinished run can go on: not if probes are asked for that were not made."""
     asked = composed.config.probes
-    if not asked.on or not (folder.path / "config.json").is_file():
+    if not asked.on or not folder.has("config.json"):
         return True
     try:
         return _probes(folder) == asked.model_dump(mode="json")

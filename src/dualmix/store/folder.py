@@ -43,6 +43,8 @@ ASKED = ("config.json", "plan.json", "plan.npz")
 LEARNER = "learner.safetensors"
 FILED = (LEARNER, "confusion.npz", "probes.json", "times.json", SUMS, SCORES)
 """What a finished run leaves, the scores last."""
+LARGE = (LEARNER, "plan.npz")
+"""What is fetched or kept only for those who go on with a run."""
 OWN = frozenset((*ASKED, "facts.json", LOG, *FILED))
 SNAPSHOT = re.compile(r"snapshot-(\d{9,18})\.safetensors")
 TRASH = re.compile(r"\.trash-[0-9a-f]{16}")
@@ -80,9 +82,12 @@ class Folder:
     @classmethod
     def open(cls, path: Path, mirror: FolderMirror | None = None) -> Folder:
         """Open a run that exists."""
-        folder = cls(path, "", mirror)
-        folder.key = folder.config()["key"]
-        return folder
+        return cls(path, "", mirror).opened()
+
+    def opened(self) -> Folder:
+        """Return the run with its key, after a look that it is one."""
+        self.key = self.config()["key"]
+        return self
 
     def config(self) -> dict[str, Any]:
         """Return the record of what was asked for: key, label, configuration and origins."""
@@ -111,7 +116,7 @@ class Folder:
     def done(self) -> bool:
         """Whether the run has ended and its scores stand; at an address: there, not only here."""
         return (
-            (self.path / SCORES).is_file()
+            self.has(SCORES)
             and not (self.path / CLEARING).is_file()
             and (self.mirror is None or self.mirror.confirms(SCORES))
         )
@@ -384,7 +389,7 @@ class Folder:
         Parameters
         ----------
         names
-            Files to look at; none: all that have a sum, but for a network that is only elsewhere.
+            Files to look at; none: all that have a sum, but for large ones that are only elsewhere.
 
         Raises
         ------
@@ -397,12 +402,21 @@ class Folder:
         if self.done and SCORES not in sums["files"]:
             raise StoreError(f"{self.path / SUMS} lacks the scores: run again with --fresh.")
         for name in names or sums["files"]:
-            elsewhere = self.mirror and not names and name == LEARNER
-            if plain(name) and not (elsewhere and not (self.path / name).exists()):
+            elsewhere = self.partial and name in LARGE and not self.has(name)
+            if plain(name) and (names or not elsewhere):
                 self.read(name)
         if self.key and self.config()["key"] != self.key:
             raise StoreError(f"{self.path / 'config.json'} is of another run: use --fresh.")
         return True
+
+    def has(self, name: str) -> bool:
+        """Whether the run has a file."""
+        return (self.path / name).is_file()
+
+    @property
+    def partial(self) -> bool:
+        """Whether large files of the run may be elsewhere only."""
+        return self.mirror is not None
 
     def read(self, name: str) -> bytes:
         """Return the content of one of the run's files, if it is as the run wrote it.

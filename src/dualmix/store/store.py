@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dualmix.errors import ConfigError, StoreError
+from dualmix.errors import StoreError
 from dualmix.store.files import typed
 from dualmix.store.folder import Folder
-from dualmix.store.mirror import Mirror
 from dualmix.store.names import folder_name
+
+if TYPE_CHECKING:
+    from dualmix.store.mirror import Mirror
 
 RECENT = 30.0
 """Seconds for which what a store elsewhere told is taken to be so, where nothing is decided by it.
 """
-
-
-def open_store(location: Path | str, run: Path | None = None) -> Store:
-    """Return the store in a folder, or at an address that fsspec reaches.
-
-    Parameters
-    ----------
-    run
-        One run's folder on this machine, as `Store` takes it.
-    """
-    if not str(location):
-        raise ConfigError("The store has no name: give a folder or an address with --store.")
-    if "://" not in str(location):
-        return Store(location, run)
-    mirror = Mirror(str(location))
-    return Store(mirror.root, run, mirror)
 
 
 class Store:
@@ -143,7 +130,14 @@ class Store:
         """
         named = [path for path in self.paths() if path.name.startswith(f"{name}-")]
         named = named or [path for path in self.paths() if name in path.name]
-        return sorted(named, key=lambda path: (_begun(path), path.name), reverse=True)
+        return sorted(named, key=lambda path: (self._begun(path), path.name), reverse=True)
+
+    def _begun(self, path: Path) -> float:
+        """Return when a run was begun, in seconds since the epoch."""
+        try:
+            return (path / "config.json").lstat().st_mtime_ns / 1e9
+        except OSError:
+            return 0.0
 
     def paths(self) -> list[Path]:
         """Return the folders that hold a run, by name."""
@@ -164,10 +158,3 @@ class Store:
             raise StoreError(
                 f"{self.root} cannot be read ({fault.strerror}): give another store with --store."
             ) from fault
-
-
-def _begun(path: Path) -> int:
-    try:
-        return (path / "config.json").lstat().st_mtime_ns
-    except OSError:
-        return 0
