@@ -265,8 +265,8 @@ def test_help_answers_at_once() -> None:
 
 def test_only_an_address_needs_fsspec(tmp_path: Path) -> None:
     script = (
-        "import sys; from dualmix.cli import _parser; from dualmix.store.remote import open_store; "
-        "_parser().format_help(); "
+        "import sys; from dualmix.cli.parser import make_parser; from dualmix.store.remote import open_store; "
+        "make_parser().format_help(); "
         f"open_store({str(tmp_path)!r}).paths(); print('fsspec' in sys.modules)"
     )
     assert python("-c", script).stdout.strip() == "False"

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualmix.cli import _parser
-from dualmix.cli.flags import OWN_FLAGS, SETTINGS_TOO
+from dualmix.cli.flags import split
+from dualmix.cli.parser import make_parser
 from dualmix.config.compose import compose, walk
 from dualmix.registry import additions, presets
 
@@ -50,23 +50,38 @@ def narrow(text: str) -> bool:
     return all(len(line.rstrip()) <= 80 for line in text.splitlines())
 
 
-def test_own_flags_are_those_of_the_parsers() -> None:
-    """A flag left out of `OWN_FLAGS` would be taken for a setting; one too many, for none."""
-    commands = next(
-        action.choices for action in _parser()._actions if isinstance(action.choices, dict)
-    )
-    found: dict[str, int] = {}
-    waiting = [commands[name] for name in SETTINGS_TOO]
-    while waiting:
-        for action in waiting.pop()._actions:
-            if isinstance(action.choices, dict):
-                waiting += action.choices.values()
-            found |= {
-                word: int(action.nargs != 0)
-                for word in action.option_strings
-                if word.startswith("--")
-            }
-    assert {**found, "--version": 0} == OWN_FLAGS
+@pytest.mark.parametrize(
+    ("words", "own", "settings"),
+    [
+        ("run er --seed 3 --json", "run er --json", {"seed": "3"}),
+        (
+            "run --method.memory=7 er --store s --quiet",
+            "run er --store s --quiet",
+            {"method.memory": "7"},
+        ),
+        ("run er --track wandb --device cpu", "run er --track wandb", {"device": "cpu"}),
+        ("run er --seeds 3", "run er", {"seeds": "3"}),
+        (
+            "sweep table1 --seeds 3 --memory 5 --threads 1",
+            "sweep table1 --seeds 3 --memory 5",
+            {"threads": "1"},
+        ),
+        (
+            "data --data.root d verify cifar100 --json",
+            "data verify cifar100 --json",
+            {"data.root": "d"},
+        ),
+        ("data get cifar100 --url u", "data get cifar100 --url u", {}),
+        ("show er --seed 3", "show er --seed 3", {}),
+        ("nonsense --seed 3", "nonsense --seed 3", {}),
+    ],
+)
+def test_a_commands_own_flags_are_those_of_its_parser(
+    words: str, own: str, settings: dict[str, str]
+) -> None:
+    """A command that has no --seeds takes it for a setting, and compose says that it is none."""
+    found = split(words.split(), make_parser())
+    assert (found.own, found.settings, found.faults) == (own.split(), settings, [])
 
 
 def test_help_is_quick_and_needs_no_torch() -> None:

@@ -152,7 +152,7 @@ AXE = """
 import os, signal, sys, json
 from pathlib import Path
 import torch._dynamo
-import dualmix.runs.run, dualmix.cli.progress, dualmix.cli.show.run
+import dualmix.runs.run, dualmix.cli.progress, dualmix.cli.scores
 from dualmix import cli
 
 arguments, store, most = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])

@@ -18,7 +18,8 @@ from dualmix.errors import ConfigError, DualmixError
 from dualmix.runs.run import run
 from dualmix.store.folder import Store
 from dualmix.store.remote import open_store
-from dualmix.sweeps.executors import Local, command
+from dualmix.sweeps.child import recompose
+from dualmix.sweeps.executors import Local, describe
 from dualmix.sweeps.sweep import Entry, Job, entries, grid, sweep
 
 TINY = {"model.width": 4, "method.memory": 20, "stream.first": 2, "save_every": 5}
@@ -284,16 +285,15 @@ def test_a_run_starts_in_whatever_folder(tmp_path: Path, monkeypatch: pytest.Mon
     (entry,) = entries(
         [Job("saved.json", {"data.root": "data", "seed": 3, "order_seed": None})], store
     )
-    words = command(entry, store, [Path("plugin.py")])
-    flags = dict(zip(words[2:-3:2], words[3:-3:2], strict=True))
-    assert words[:2] == ["run", str(tmp_path / "saved.json")]
-    assert flags == {
-        "--store": str(tmp_path / "here"),
-        "--plugin": str(tmp_path / "plugin.py"),
-        "--data.root": str(tmp_path / "data"),
-        "--seed": "3",
-        "--order_seed": "none",
-    }
+    job = json.loads(describe(entry, store, [Path("plugin.py")]))
+    assert job["store"] == str(tmp_path / "here")
+    assert job["plugins"] == [str(tmp_path / "plugin.py")]
+    assert job["config"]["data"]["root"] == str(tmp_path / "data")
+    Path("saved.json").unlink()
+    again = recompose(job)
+    assert (again.label, dict(again.origins)) == (entry.composed.label, entry.composed.origins)
+    assert again.config.seed == 3 and again.config.model.width == 4
+    assert store.folder(again, "f").key == store.folder(entry.composed, "f").key
 
 
 def test_a_missing_extra_is_one_sentence() -> None:

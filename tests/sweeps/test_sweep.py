@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from dualmix.config.compose import compose
+from dualmix.config.plain import as_flag
 from dualmix.errors import ConfigError
 from dualmix.runs.run import run
 from dualmix.runs.status import standing, standings
 from dualmix.store.folder import Store
-from dualmix.sweeps.executors import Local, as_flag
+from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Entry, Job, entries, estimate, grid, read_grid, sweep
 
 TINY = {"model.width": 4, "method.memory": 20, "stream.first": 2, "save_every": 5}

@@ -131,7 +131,7 @@ def _report(given: argparse.Namespace) -> int:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.compare import differing
+    from dualmix.cli.comparison import differing
     from dualmix.report.compare import compare
     from dualmix.store.remote import open_store
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +48,6 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         choices=("tensorboard", "mlflow", "wandb"),
         help="also send numbers there (an extra of that name); again for more",
     )
-    run.add_argument("--leash", action="store_true", help=argparse.SUPPRESS)
     add(
         "explain",
         _explain,
@@ -100,7 +98,6 @@ def _run(given: argparse.Namespace) -> int:
         console.print("done before, but without the probes asked for: training again")
 
     stop = asked_to_stop()
-    parent = os.getppid()
     try:
         with (
             Display(console) as display,
@@ -111,7 +108,7 @@ def _run(given: argparse.Namespace) -> int:
                 store,
                 fresh=given.fresh,
                 watch=all_of(display, tracking),
-                stop=lambda: stop() or (given.leash and os.getppid() != parent),
+                stop=stop,
             )
     except Stopped as stopped:
         print(f"dualmix: {stopped}.", file=sys.stderr)
@@ -124,14 +121,14 @@ def _report(folder: Folder, scores: dict[str, Any], times: dict[str, Any], as_js
     if as_json:
         print(json.dumps({"run": str(folder), "scores": scores, "times": times}))
         return 0
-    from dualmix.cli.show.run import results
+    from dualmix.cli.scores import results
 
     make_console().print(results(str(folder), scores, times))
     return 0
 
 
 def _explain(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.settings import explanation, explanation_rows
+    from dualmix.cli.settings import explanation, explanation_rows
 
     if given.json:
         print(json.dumps(explanation_rows(given.composed), indent=1))
@@ -142,7 +139,7 @@ def _explain(given: argparse.Namespace) -> int:
 
 def list_settings(preset: str) -> int:
     """Print every setting of a preset."""
-    from dualmix.cli.show.settings import settings
+    from dualmix.cli.settings import settings
     from dualmix.config.compose import compose
 
     make_console().print(settings(compose(preset)))
@@ -150,7 +147,7 @@ def list_settings(preset: str) -> int:
 
 
 def _methods(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.settings import method_table
+    from dualmix.cli.settings import method_table
     from dualmix.registry import presets
 
     if given.json:
@@ -175,7 +172,7 @@ def pick(store: Store, name: str) -> Folder:
 
 
 def _show(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.run import curve, curve_rows
+    from dualmix.cli.scores import curve, curve_rows
     from dualmix.store.remote import open_store
 
     folder = pick(open_store(given.store), given.run)

@@ -346,7 +346,7 @@ def _calibrate(given: argparse.Namespace) -> int:
 
 def _tune(given: argparse.Namespace) -> int:
     from dualmix.cli.board import Board
-    from dualmix.cli.show.studies import search_table, tuning
+    from dualmix.cli.tuning import search_table, tuning
     from dualmix.store.remote import open_store
     from dualmix.sweeps.sweep import sweep
     from dualmix.sweeps.tune import search, tune

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
 
-import yaml
 from pydantic import (
     BaseModel,
     SerializeAsAny,
@@ -22,6 +21,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from dualmix.config.plain import read_plain
 from dualmix.data.catalog import DATASETS
 from dualmix.data.config import Data
 from dualmix.data.stream import Stream
@@ -138,7 +138,7 @@ class Common(Settings):
         "replay the network's training passes as CUDA graphs; needs device cuda, and untested",
         source="ours",
     )
-    threads: int = value(1, "torch threads of the process", source="ours", ge=1)
+    threads: int = value(1, "torch threads of the process", source="ours", ge=1, le=1024)
     save_every: int = value(
         500, "steps between snapshots (one is also made after each task)", source="ours", ge=1
     )
@@ -291,23 +291,17 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
         return preset.name, preset.kind, dict(preset.values), origins
     try:
-        saved = yaml.safe_load(path.read_text(encoding="utf-8"))
+        saved = read_plain(path.read_text(encoding="utf-8"))
         plain = saved.get("config", saved)
         kind = plain["method"].pop("kind")
         label = saved.get("label", kind)
         values = dict(flatten(plain))
-    except (
-        OSError,
-        ValueError,
-        yaml.YAMLError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ) as fault:
+    except ConfigError as fault:
+        raise ConfigError(f"{path} is not a saved configuration: {fault}.") from fault
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as fault:
         raise ConfigError(
-            f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and settings, as a run's "
-            "config.json has them."
+            f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and "
+            "settings, as a run's config.json has them."
         ) from fault
     return str(label), str(kind), values, dict.fromkeys(values, f"file {path.name}")
 
@@ -330,8 +324,8 @@ def _literal(given: Any) -> Any:
             return None
         if given.startswith("["):
             try:
-                return yaml.safe_load(given)
-            except yaml.YAMLError:
+                return read_plain(given)
+            except ConfigError:
                 return given
     return given
 

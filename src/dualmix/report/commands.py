@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from dualmix.config.plain import as_flag
 from dualmix.paper.tables import SEEDS, own
 from dualmix.report.runs import Group
-from dualmix.sweeps.executors import as_flag
 
 
 def flag(value: Any) -> str:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
 from dualmix.config.compose import Composed, compose
+from dualmix.config.plain import read_plain
 from dualmix.data import load
 from dualmix.errors import ConfigError, StoreError
 from dualmix.runs.status import Standing, State, standing
@@ -63,14 +62,14 @@ def read_grid(path: Path) -> list[Job]:
     and ``values``.
     """
     try:
-        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as fault:
+        plain = read_plain(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, ConfigError) as fault:
         raise ConfigError(f"The grid file {path} cannot be read: {fault}.") from fault
     known = {"presets", "seeds", "grid", "values"}
     if not isinstance(plain, dict) or not plain.keys() <= known or not plain.get("presets"):
         raise ConfigError(
-            f"The grid file {path} needs presets (a list), and may have seeds (a number or list), grid (settings with "
-            "lists of values) and values (settings for all runs)."
+            f"The grid file {path} needs presets (a list), and may have seeds (a number or list), "
+            "grid (settings with lists of values) and values (settings for all runs)."
         )
     seeds, axes, values = plain.get("seeds", 1), plain.get("grid") or {}, plain.get("values") or {}
     if (

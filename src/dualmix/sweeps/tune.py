@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from dualmix.config.compose import Composed, canonical, compose, lookup, walk
+from dualmix.config.plain import as_flag
 from dualmix.data import load
 from dualmix.errors import ConfigError
 from dualmix.registry import nearest
@@ -22,7 +23,6 @@ from dualmix.runs.facts import facts
 from dualmix.settings import Range
 from dualmix.store.files import write_json
 from dualmix.store.folder import Store
-from dualmix.sweeps.executors import as_flag
 from dualmix.sweeps.sweep import Entry, Job, entries
 
 FIRST = 2
