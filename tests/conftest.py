@@ -71,8 +71,8 @@ def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dualmix_(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Run a command in this process, in an empty folder and 80 columns; what is no sentence fails
-    the test.
+    """Run a command in this process, in an empty folder and 80 columns; a fault that nobody foresaw
+    fails the test.
     """
     from dualmix.cli import main
 
@@ -81,7 +81,9 @@ def dualmix_(
     monkeypatch.chdir(work)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("DUALMIX_STORE", raising=False)
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setenv("DUALMIX_DEBUG", "1")
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    kept = {number: signal.getsignal(number) for number in numbers}
 
     def command(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()

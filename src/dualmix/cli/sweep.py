@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from dualmix.sweeps.tune import Search
 
 
+MOST = 100_000
+"""Seeds, workers, retries or trials; more are a slip of the pen."""
+
+
 def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
     """Add these commands to the command line."""
     many = argparse.ArgumentParser(add_help=False)
@@ -146,14 +150,14 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
     """Check what holds for all runs of a sweep; the settings themselves are checked run by run."""
     for name, least in (("seeds", 1), ("workers", 1), ("retries", 0), ("trials", 1)):
         count = getattr(given, name, None)
-        if count is not None and count < least:
-            faults.append(f"--{name} must be {least} or more")
+        if count is not None and not least <= count <= MOST:
+            faults.append(f"--{name} must be {least} or more, and {MOST:,} at most")
     for name in ("address", "cpus", "gpus"):
         amount = getattr(given, name)
         if amount is not None and given.on != "ray":
             faults.append(f"--{name} is for --on ray")
-        elif isinstance(amount, float) and amount <= 0:
-            faults.append(f"--{name} must be above 0")
+        elif isinstance(amount, float) and not 0 < amount <= MOST:
+            faults.append(f"--{name} must be above 0, and {MOST:,} at most")
     if "seed" in overrides:
         faults.append("--seed: a sweep has --seeds N")
     if faults:

@@ -18,6 +18,7 @@ from dualmix.data.images import Decoded, Labels, Pixels
 from dualmix.data.pixels import resize
 from dualmix.data.source import Source, stamps
 from dualmix.errors import DataError
+from dualmix.folders import expanded
 
 if TYPE_CHECKING:
     from dualmix.data.config import Data
@@ -29,7 +30,7 @@ WHOLE = ("x", "y")
 def find(root: Path, data: Data) -> Source:
     """Take the file and look which of the two sets of names it has."""
     assert data.path is not None
-    given = data.path.expanduser()
+    given = expanded(data.path)
     path = given.resolve() if given.is_file() else (root / given).resolve()
     if not path.is_file():
         raise DataError(f"There is no file {given}: point --data.path to a .npz file.")

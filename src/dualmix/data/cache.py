@@ -19,7 +19,8 @@ import numpy as np
 
 from dualmix.data.images import Decoded, Images, check, fingerprint
 from dualmix.data.source import Source
-from dualmix.errors import DataError
+from dualmix.errors import ConfigError, DataError
+from dualmix.folders import cache_folder
 
 FORMAT = 1
 PARTS = ("train_x", "train_y", "test_x", "test_y")
@@ -28,16 +29,19 @@ FOLDER = ".decoded"
 
 def platform_folder() -> Path:
     """Give the folder that the platform reserves for cached data of this program."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("dualmix", appauthor=False) / "data"
+    return cache_folder() / "data"
 
 
 def places(root: Path) -> list[Path]:
     """List where decoded sets may lie: beside the data, else in the platform's cache folder."""
-    fallback = platform_folder()
     beside = [root / FOLDER] if root.is_dir() else []
-    return [*beside, *(p for p in [fallback / FOLDER] if p not in beside)]
+    try:
+        fallback = platform_folder() / FOLDER
+    except ConfigError:
+        if not beside:
+            raise
+        return beside
+    return [*beside, *(p for p in [fallback] if p not in beside)]
 
 
 def load(

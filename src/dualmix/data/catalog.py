@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dualmix.data import arrays, cache, cifar100, digits, folder, mini_imagenet, tiny_imagenet
 from dualmix.data.images import Decoded
 from dualmix.data.source import Source
+from dualmix.folders import expanded
 
 if TYPE_CHECKING:
     from dualmix.data.config import Data
@@ -167,4 +168,4 @@ def root(data_root: Path | str | None = None) -> Path:
     folder.
     """
     given = data_root or os.environ.get("DUALMIX_DATA")
-    return Path(given).expanduser().absolute() if given else cache.platform_folder()
+    return expanded(Path(given)).absolute() if given else cache.platform_folder()

@@ -11,6 +11,7 @@ from dualmix.data import pixels, split
 from dualmix.data.images import Decoded
 from dualmix.data.source import Source, Stamp, subfolders, walk
 from dualmix.errors import DataError
+from dualmix.folders import expanded
 
 if TYPE_CHECKING:
     from dualmix.data.config import Data
@@ -21,7 +22,7 @@ def find(root: Path, data: Data) -> Source:
     stamped.
     """
     assert data.path is not None
-    given = data.path.expanduser()
+    given = expanded(data.path)
     path = given.resolve() if given.is_dir() else (root / given).resolve()
     if not path.is_dir():
         raise DataError(

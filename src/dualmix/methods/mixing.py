@@ -92,7 +92,7 @@ class Mixing(Augmenting):
         source="inferred",
     )
     second_view: bool = value(False, "EnMix's partner is a second view, drawn anew")
-    copies: int = value(1, "EnMix images for each rehearsed one", ge=1)
+    copies: int = value(1, "EnMix images for each rehearsed one", ge=1, le=100)
     adpmix_augment: Literal["neither", "old", "both"] = value(
         "both",
         "which images of AdpMix are augmented",

@@ -39,6 +39,8 @@ def rows(found: Collection) -> list[dict[str, Any]]:
 
 def export(found: Collection, out: Path, format_: str) -> Path:
     """Write all runs as csv or parquet, and return the file."""
+    if out.name in ("", "..") or out.is_dir():
+        raise DualmixError(f"{out} is a folder: --out needs the name of a file in it.")
     path = out.with_name(f"{out.name.removesuffix(f'.{format_}')}.{format_}")
     make_folder(path.parent)
     table = rows(found)

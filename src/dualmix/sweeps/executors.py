@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from dualmix.folders import expanded
 from dualmix.store.folder import Store
 from dualmix.sweeps.sweep import Entry
 
@@ -104,7 +105,7 @@ def describe(entry: Entry, store: Store, plugins: Sequence[Path]) -> str:
     config = entry.composed.config.record()
     for name in ("root", "path"):
         if place := config["data"].get(name):
-            config["data"][name] = str(Path(place).expanduser().absolute())
+            config["data"][name] = str(expanded(Path(place)).absolute())
     return json.dumps(
         {
             "label": entry.composed.label,

@@ -5,6 +5,7 @@ costs one retry.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from dualmix.runs.status import Standing, State, standing
 from dualmix.store.folder import RECENT, Folder, Store
 
 POLL = 0.1
+MOST_RUNS = 100_000
+"""Runs of a grid; more than that are a slip of the pen."""
 ELSEWHERE = 2.0
 """Seconds until a run that another process works on is looked at again."""
 
@@ -36,7 +39,7 @@ class Job:
 
 def grid(
     presets: Iterable[str],
-    seeds: Iterable[int],
+    seeds: Sequence[int],
     axes: Mapping[str, Sequence[Any]] | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> list[Job]:
@@ -49,6 +52,10 @@ def grid(
     [{'method.memory': 10, 'seed': 0}, {'method.memory': 10, 'seed': 1}]
     """
     axes = axes or {}
+    presets = list(presets)
+    runs = math.prod((len(presets), len(seeds), *(len(choices) for choices in axes.values())))
+    if runs > MOST_RUNS:
+        raise ConfigError(f"That is a grid of {runs:,} runs: the most is {MOST_RUNS:,}.")
     return [
         Job(preset, {**(values or {}), **dict(zip(axes, point, strict=True)), "seed": seed})
         for seed in seeds
@@ -71,7 +78,10 @@ def read_grid(path: Path) -> list[Job]:
             f"The grid file {path} needs presets (a list), and may have seeds (a number or list), "
             "grid (settings with lists of values) and values (settings for all runs)."
         )
-    seeds, axes, values = plain.get("seeds", 1), plain.get("grid") or {}, plain.get("values") or {}
+    presets, seeds = plain["presets"], plain.get("seeds", 1)
+    axes, values = plain.get("grid") or {}, plain.get("values") or {}
+    if not isinstance(presets, list) or not all(isinstance(name, str) for name in presets):
+        raise ConfigError(f"In the grid file {path}, presets is a list of names.")
     if (
         not isinstance(seeds, int | list)
         or not isinstance(axes, dict)
@@ -83,7 +93,7 @@ def read_grid(path: Path) -> list[Job]:
     for name, choices in axes.items():
         if not isinstance(choices, list):
             raise ConfigError(f"In the grid file {path}, {name} needs a list of values.")
-    return grid(plain["presets"], range(seeds) if isinstance(seeds, int) else seeds, axes, values)
+    return grid(presets, range(seeds) if isinstance(seeds, int) else seeds, axes, values)
 
 
 @dataclass(slots=True, eq=False)
