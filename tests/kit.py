@@ -19,7 +19,7 @@ from dualmix.learn.network import Classifier
 from dualmix.learn.types import Placement
 
 SHAPE = (1, 8, 8)
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds to wait for another process: far more than it needs, since the machine may be busy, and
 less than a test's time limit."""
 

@@ -85,24 +85,23 @@ def test_a_commands_own_flags_are_those_of_its_parser(
 
 
 def test_help_is_quick_and_needs_no_torch() -> None:
+    """Time is that of the processor, so that other processes do not count."""
     script = (
-        "import sys, time; start = time.perf_counter()\n"
+        "import sys, time\n"
         "from dualmix.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit as left: code = left.code\n"
-        "print(f'took {time.perf_counter() - start}', *sorted(sys.modules))"
+        "print(time.process_time(), *sorted(sys.modules))"
     )
     took = []
     for _ in range(3):
-        start = time.perf_counter()
-        said = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        ).stdout
-        took.append(time.perf_counter() - start)
-        modules = said.splitlines()[-1].split()
+        words = [sys.executable, "-c", script]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        seconds, *modules = said.splitlines()[-1].split()
+        took.append(float(seconds))
         assert not {"torch", "numpy", "pydantic", "rich", "sklearn", "scipy"} & set(modules)
     assert min(took) < 0.5
-    for word in ("run", "explain", "methods", "show", "data", "Exit codes"):
+    for word in ("run", "explain", "methods", "show", "data", "first steps", "Exit codes"):
         assert word in said
 
 
@@ -303,7 +302,7 @@ def test_a_plugin(dualmix_: Command, tiny: list[str]) -> None:
 
 
 def test_on_a_terminal(tiny: list[str], tmp_path: Path) -> None:
-    """A real terminal of 80 columns gets colours and a line that moves; what is piped on gets none."""
+    """A real terminal of 80 columns gets colours and a moving line; what is piped on gets none."""
     master, slave = pty.openpty()
     words = [
         sys.executable,
@@ -384,7 +383,7 @@ def test_ctrl_c_while_torch_is_imported(tmp_path: Path) -> None:
     while process.poll() is None and "libtorch" not in maps.read_text():
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=900)
     assert process.returncode == 130, said
     assert "Traceback" not in said
 

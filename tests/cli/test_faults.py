@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
 import os
@@ -97,7 +96,10 @@ def test_bad_usage(dualmix_: Command, words: str, said: list[str]) -> None:
 
 
 def test_all_faults_of_a_command_at_once(dualmix_: Command) -> None:
-    words = "run er --seed abc --stream.bacth 3 --method.memory -1 --data.name cifra100 --stream.epochs 0 --threads"
+    words = (
+        "run er --seed abc --stream.bacth 3 --method.memory -1 --data.name cifra100 "
+        "--stream.epochs 0 --threads"
+    )
     expected = (
         "--seed",
         "--stream.bacth",
@@ -124,7 +126,7 @@ def test_from_outside_too(tmp_path: Path) -> None:
     ):
         command = [sys.executable, "-m", "dualmix", *words.split()]
         ended = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300
+            command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=900
         )
         assert ended.returncode == 2
         assert said in ended.stderr
@@ -311,24 +313,6 @@ def test_a_user_without_a_home_but_with_folders(
 
 def _homeless() -> Path:
     raise ConfigError("no home")
-
-
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", "\x1b="])
-def test_a_formula_in_a_name_is_none_in_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
-    """A spreadsheet would run it: a cell of text that begins like a formula gets an apostrophe."""
-    from dualmix.report import export
-
-    name = f"{start}cmd|' /C calc'!A0"
-    record = {"run": name, "label": "er", "score.forgetting": -0.5, "time.x": None}
-    monkeypatch.setattr(export, "rows", lambda found: [record])
-    path = export.export(None, tmp_path / "runs", "csv")  # type: ignore[arg-type]
-    with path.open(encoding="utf-8", newline="") as file:
-        (row,) = csv.DictReader(file)
-    written = name.replace("\r", "�").replace("\x1b", "�")
-    mark = "" if start == "\x1b=" else "'"
-    assert list(row.values()) == [f"{mark}{written}", "er", "-0.5", ""]
 
 
 class _Evil:

@@ -1,4 +1,4 @@
-"""The terminal: no text steers it, no encoding stops it, and no signal is lost while torch loads."""
+"""The terminal: no text steers it, no encoding stops it, no signal is lost while torch loads."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def browser(page: Path) -> Iterator[Any]:
     found.quit()
 
 
-def until(condition: Callable[[], Any], seconds: float = 90) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 600) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():

@@ -232,7 +232,7 @@ def test_wandb_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     rows: dict[int, dict[str, float]] = {}
     settings: dict[str, Any] = {}
     for path in files:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 600
         while (
             found := [Record.FromString(content) for content in records(path)]
         ) == [] or not found[-1].HasField("exit"):

@@ -167,7 +167,8 @@ def planned(
     return Group(
         table,
         Text(
-            f"{len(runs)} runs, {done} done, {len(left)} to do: {about if left else 'nothing'}{but}."
+            f"{len(runs)} runs, {done} done, {len(left)} to do: "
+            f"{about if left else 'nothing'}{but}."
         ),
     )
 

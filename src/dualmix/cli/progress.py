@@ -114,14 +114,15 @@ class Display:
         )
         self.console.print(
             f"task {event.task + 1:>2}/{self._began.tasks} done  "
-            f"average accuracy {100 * event.accuracy:5.1f} %{forgotten}  after {clock(time.monotonic() - self._start)}",
+            f"average accuracy {100 * event.accuracy:5.1f} %{forgotten}  "
+            f"after {clock(time.monotonic() - self._start)}",
             highlight=False,
         )
 
 
 @dataclass(slots=True)
 class Countdown:
-    """How far a long count has come and when it will be done; use it as a context and call `show`."""
+    """How far a long count is and when it will be done; use it as a context and call `show`."""
 
     console: Console
     total: int

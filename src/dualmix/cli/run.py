@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualmix.cli.terminal import asked_to_stop, make_console
+from dualmix.cli.terminal import asked_to_stop, make_console, tell
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed
@@ -101,7 +100,7 @@ def _run(given: argparse.Namespace) -> int:
     try:
         with (
             Display(console) as display,
-            Tracking(trackers(given.track or ()), composed) as tracking,
+            Tracking(trackers(given.track or ()), composed, tell) as tracking,
         ):
             result = run(
                 composed,
@@ -111,7 +110,7 @@ def _run(given: argparse.Namespace) -> int:
                 stop=stop,
             )
     except Stopped as stopped:
-        print(f"dualmix: {stopped}.", file=sys.stderr)
+        tell(f"{stopped}.")
         return 130
     result.folder.publish()
     return _report(result.folder, result.scores, result.times, given.json)
@@ -166,8 +165,10 @@ def pick(store: Store, name: str) -> Folder:
     folder = store.find(name)
     others = [path.name for path in store.matches(name) if path != folder.path]
     if others and not Path(name).is_dir():
-        said = f"{folder.path.name} is the latest of {len(others) + 1} runs that match {name!r}"
-        print(f"{said}; the one before: {others[0]}.", file=sys.stderr)
+        tell(
+            f"{folder.path.name} is the latest of {len(others) + 1} runs that match {name!r}; "
+            f"the one before: {others[0]}."
+        )
     return folder
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualmix.cli.terminal import asked_to_stop, make_console
+from dualmix.cli.terminal import asked_to_stop, make_console, tell
 from dualmix.errors import ConfigError, DualmixError, StoreError
 
 if TYPE_CHECKING:
@@ -90,7 +89,8 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     sweep.add_argument(
         "grid",
         metavar="GRID",
-        help="table1, table2, table3, figure2, figure5, proposition, or a YAML file (presets, seeds, grid, values)",
+        help="table1, table2, table3, figure2, figure5, proposition, or a YAML file (presets, "
+        "seeds, grid, values)",
     )
     sweep.add_argument("--data", action="append", metavar="NAME", help="only these data sets")
     sweep.add_argument(
@@ -131,9 +131,9 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "Choose a method's settings on the first tasks, without any test image.",
         prepare=for_all,
         parents=[many, store, plain],
-        epilog="It trains on the first two tasks (--stream.first) but a tenth of their training images "
-        "(--stream.validation), which it scores by. The same command goes on where it was stopped; a setting that is "
-        "given a value is not tuned.",
+        epilog="It trains on the first two tasks (--stream.first) but a tenth of their training "
+        "images (--stream.validation), which it scores by. The same command goes on where it was "
+        "stopped; a setting that is given a value is not tuned.",
     )
     tune.add_argument(
         "preset", metavar="PRESET", help="a name from `dualmix methods` or a saved config"
@@ -187,7 +187,8 @@ def _sweep(given: argparse.Namespace) -> int:
     if given.grid not in GRIDS and Path(given.grid).is_file():
         if given.data or given.memory or given.methods or given.seeds:
             raise DualmixError(
-                "A grid file says itself which data, memories, methods and seeds: leave those flags out."
+                "A grid file says itself which data, memories, methods and seeds: leave those "
+                "flags out."
             )
         wanted = [
             Job(job.preset, {**job.values, **given.overrides})
@@ -274,7 +275,7 @@ def _train(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> in
     if (failed := failures(runs)) is not None:
         console.print(failed)
     if stop() and "failed" not in states and states.count("done") < len(runs):
-        print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
+        tell("stopped; the same command goes on from there.")
         return 130
     return 2 if "failed" in states else 0
 
@@ -380,7 +381,7 @@ def _tune(given: argparse.Namespace) -> int:
     else:
         make_console().print(tuning(result, str(chosen.home)))
     if stop() and sum(trial["state"] != "running" for trial in result["trials"]) < given.trials:
-        print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
+        tell("stopped; the same command goes on from there.")
         return 130
     return 0 if result["best"] else 2
 

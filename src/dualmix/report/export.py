@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from dualmix.report.runs import Collection, single_numbers
 from dualmix.store.files import make_folder, write_bytes
 
 FORMATS = ("csv", "parquet")
-CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def rows(found: Collection) -> list[dict[str, Any]]:
@@ -41,8 +39,6 @@ def rows(found: Collection) -> list[dict[str, Any]]:
 
 def export(found: Collection, out: Path, format_: str) -> Path:
     """Write all runs as csv or parquet, and return the file."""
-    if out.name in ("", ".."):
-        raise DualmixError(f"{out} is a folder: --out needs the name of a file in it.")
     path = out.with_name(f"{out.name.removesuffix(f'.{format_}')}.{format_}")
     make_folder(path.parent)
     table = rows(found)
@@ -50,7 +46,7 @@ def export(found: Collection, out: Path, format_: str) -> Path:
         lines = io.StringIO()
         writer = csv.DictWriter(lines, list(table[0]) if table else ["run"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: csv_cell(at) for name, at in record.items()} for record in table)
+        writer.writerows(table)
         write_bytes(path, lines.getvalue().encode())
         return path
     try:
@@ -67,22 +63,6 @@ def export(found: Collection, out: Path, format_: str) -> Path:
     parquet.write_table(pyarrow.table(columns), buffer)
     write_bytes(path, buffer.getvalue())
     return path
-
-
-def csv_cell(value: Any) -> Any:
-    """Return what stands in a cell of a csv file: text that a spreadsheet would take for a formula
-    gets an apostrophe before it, and controls, which would break a line or steer a terminal, are
-    marked.
-
-    Examples
-    --------
-    >>> csv_cell("=1+1"), csv_cell(-0.5), csv_cell("er")
-    ("'=1+1", -0.5, 'er')
-    """
-    if not isinstance(value, str):
-        return value
-    text = CONTROLS.sub("\ufffd", value)
-    return f"'{text}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _flat(value: Any) -> Any:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from dualmix.report import commands
-from dualmix.report.export import csv_cell
 from dualmix.report.runs import Collection
 from dualmix.report.tables import Cell, Column, Table, contests, others, tables, text
 
@@ -130,24 +129,25 @@ def as_csv(found: Collection) -> str:
     for table in tables(found):
         for cell in table.cells():
             ours, group = cell.ours, cell.group
-            row = [
-                table.name,
-                cell.label,
-                cell.column.data,
-                "; ".join(cell.column.content.notes) if cell.column.content else "",
-                cell.column.memory or "",
-                cell.column.score,
-                ours.mean if ours else "",
-                ours.half if ours and not math.isnan(ours.half) else "",
-                ours.n if ours else 0,
-                " ".join(map(str, group.seeds)) if group else "",
-                *(cell.paper or ("", "")),
-                cell.mark,
-                int(cell.best),
-                " ".join(run.name for run in group.runs) if group else "",
-                cell.command,
-            ]
-            writer.writerow([csv_cell(at) for at in row])
+            writer.writerow(
+                [
+                    table.name,
+                    cell.label,
+                    cell.column.data,
+                    "; ".join(cell.column.content.notes) if cell.column.content else "",
+                    cell.column.memory or "",
+                    cell.column.score,
+                    ours.mean if ours else "",
+                    ours.half if ours and not math.isnan(ours.half) else "",
+                    ours.n if ours else 0,
+                    " ".join(map(str, group.seeds)) if group else "",
+                    *(cell.paper or ("", "")),
+                    cell.mark,
+                    int(cell.best),
+                    " ".join(run.name for run in group.runs) if group else "",
+                    cell.command,
+                ]
+            )
     return lines.getvalue()
 
 

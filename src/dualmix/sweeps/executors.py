@@ -52,7 +52,7 @@ class Process:
 
     def __init__(self, job: str) -> None:
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.popen = subprocess.Popen(  # noqa: S603
+        self.popen = subprocess.Popen(
             [sys.executable, "-m", "dualmix.sweeps.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

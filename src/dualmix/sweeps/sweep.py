@@ -109,7 +109,7 @@ class Entry:
     not_before: float = 0.0
 
     def standing(self) -> Standing:
-        """Return where the run is: what the sweep knows, and while it runs what its folder tells."""
+        """Return where the run is, by what the sweep knows and by its folder while it runs."""
         if self.state == "running":
             with suppress(StoreError):
                 self.folder.refresh(after=RECENT)

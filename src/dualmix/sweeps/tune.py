@@ -30,8 +30,8 @@ VALIDATION = 0.1
 JOURNAL = "trials.journal"
 PROTOCOL = ("stream.first", "stream.validation")
 SCORE = (
-    "average accuracy (Eq. 14) after the last of these tasks, mean over seeds, on training images of theirs that "
-    "were kept out of the stream; no test image of any task was used"
+    "average accuracy (Eq. 14) after the last of these tasks, mean over seeds, on training images "
+    "of theirs that were kept out of the stream; no test image of any task was used"
 )
 
 
@@ -131,7 +131,8 @@ def _chosen(composed: Composed, fixed: Mapping[str, Any], only: Sequence[str]) -
         if path not in declared:
             known = ", ".join(declared)
             raise ConfigError(
-                f"--only {path}: it has no range{nearest(path, declared)} (those that have: {known})."
+                f"--only {path}: it has no range{nearest(path, declared)} "
+                f"(those that have: {known})."
             )
         if path in fixed:
             raise ConfigError(f"--only {path}: a setting that is given a value is not tuned.")
@@ -282,7 +283,7 @@ def _distributions(optuna: Any, chosen: Search) -> dict[str, Any]:
 
 
 def _seed(number: int) -> int:
-    """Give every trial chance of its own, so that going on does not repeat what was drawn before."""
+    """Give every trial chance of its own, so that going on repeats nothing that was drawn."""
     return int.from_bytes(hashlib.sha256(str(number).encode()).digest()[:4], "big")
 
 
