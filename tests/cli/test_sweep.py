@@ -14,6 +14,8 @@ import pytest
 
 from tests.kit import alive, wait_until
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., tuple[int, str, str]]
 
 

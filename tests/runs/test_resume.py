@@ -19,6 +19,8 @@ import pytest
 
 from dualmix.store import snapshot
 
+pytestmark = pytest.mark.slow
+
 RESULTS = (
     "learner.safetensors",
     "scores.json",

@@ -18,6 +18,8 @@ from dualmix.runs.run import Stopped, run
 from dualmix.runs.trackers import EVERY, Tracking, all_of, trackers
 from dualmix.store.folder import Store
 
+pytestmark = pytest.mark.slow
+
 VALUES = {"model.width": 4, "method.memory": 20, "stream.first": 2}
 RESULTS = ("learner.safetensors", "confusion.npz", "scores.json")
 

@@ -16,6 +16,8 @@ from dualmix.sweeps.executors import describe
 from dualmix.sweeps.sweep import Job, entries
 from tests.kit import alive, wait_until
 
+pytestmark = pytest.mark.slow
+
 ENDLESS = {"model.width": 4, "method.memory": 20, "stream.epochs": 10_000}
 PARENT = """
 import sys, time

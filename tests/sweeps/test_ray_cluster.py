@@ -22,6 +22,8 @@ from dualmix.sweeps.child import recompose
 from dualmix.sweeps.executors import Local, describe
 from dualmix.sweeps.sweep import Entry, Job, entries, grid, sweep
 
+pytestmark = pytest.mark.slow
+
 TINY = {"model.width": 4, "method.memory": 20, "stream.first": 2, "save_every": 5}
 LONGER = {**TINY, "stream.epochs": 10, "save_every": 20}
 """Long enough to be seen alive, however late the sweep looks."""

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
     def add_subparsers(self, **named: Any) -> Any:
         """Make room for commands, and remember their parsers by name."""
         made = super().add_subparsers(**named, required=True, parser_class=type(self))
-        self.commands = made.choices  # type: ignore[assignment]
+        self.commands = made.choices
         return made
 
     @property

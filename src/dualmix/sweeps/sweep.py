@@ -39,7 +39,7 @@ class Job:
 
 def grid(
     presets: Iterable[str],
-    seeds: Sequence[int],
+    seeds: Iterable[int],
     axes: Mapping[str, Sequence[Any]] | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> list[Job]:
@@ -53,6 +53,7 @@ def grid(
     """
     axes = axes or {}
     presets = list(presets)
+    seeds = seeds if isinstance(seeds, Sequence) else list(seeds)
     runs = math.prod((len(presets), len(seeds), *(len(choices) for choices in axes.values())))
     if runs > MOST_RUNS:
         raise ConfigError(f"That is a grid of {runs:,} runs: the most is {MOST_RUNS:,}.")
