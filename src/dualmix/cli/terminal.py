@@ -100,8 +100,8 @@ def _held_back() -> Iterator[None]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-        for number in dict.fromkeys(came):
-            signal.raise_signal(number)
+        for caught in dict.fromkeys(came):
+            signal.raise_signal(caught)
 
 
 class HoldBackWhileLoading:
@@ -134,4 +134,4 @@ def protect_loading(name: str = "torch") -> None:
     """Let Ctrl-C wait while a module loads, whichever command loads it."""
     known = any(isinstance(f, HoldBackWhileLoading) and f.name == name for f in sys.meta_path)
     if name not in sys.modules and not known:
-        sys.meta_path.insert(0, HoldBackWhileLoading(name))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, HoldBackWhileLoading(name))
