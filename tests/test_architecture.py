@@ -171,8 +171,9 @@ def test_every_public_name_is_there_and_declared() -> None:
 
 SEEDED = {"Generator", "PCG64", "SeedSequence", "default_rng", "BitGenerator"}
 TORCH_CHANCE = {
-    "manual_seed", "seed", "initial_seed", "rand", "randn", "randint", "randperm", "rand_like", "randn_like",
-    "randint_like", "bernoulli", "multinomial", "normal", "poisson", "dropout", "set_rng_state", "Generator",
+    "manual_seed", "seed", "initial_seed", "rand", "randn", "randint", "randperm", "rand_like",
+    "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "poisson", "dropout",
+    "set_rng_state", "Generator",
 }  # fmt: skip
 DRAWN_IN_PLACE = {
     "uniform_",

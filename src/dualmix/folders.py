@@ -27,17 +27,3 @@ def cache_folder() -> Path:
             "folders for data and for copies."
         )
     return folder
-
-
-def expanded(path: Path) -> Path:
-    """Return a path with the user's home folder in place of ``~``.
-
-    Raises
-    ------
-    ConfigError
-        There is no such user, or it has no home folder.
-    """
-    try:
-        return path.expanduser()
-    except RuntimeError as fault:
-        raise ConfigError(f"{path}: there is no such home folder.") from fault

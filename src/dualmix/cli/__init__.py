@@ -9,21 +9,32 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dualmix.errors import ConfigError, DualmixError
+
+if TYPE_CHECKING:
+    from dualmix.cli.parser import AddCommands
 
 READER_LEFT, USER_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 70, 130
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code."""
-    from dualmix.cli.terminal import prepare_streams, protect_loading, tell
+def main(arguments: Sequence[str] | None = None, extra: AddCommands | None = None) -> None:
+    """Run a command and leave with its exit code.
+
+    Parameters
+    ----------
+    extra
+        Adds commands from outside the package: developers' tools have their own entry points.
+    """
+    from dualmix.cli.terminal import plain_warnings, prepare_streams, protect_loading, tell
 
     prepare_streams()
+    plain_warnings()
     protect_loading()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _dispatch(words)
+        code = _dispatch(words, extra)
     except DualmixError as fault:
         tell(str(fault))
         code = USER_FAULT
@@ -72,7 +83,7 @@ def _sentence(fault: OSError | UnicodeError) -> str:
     )
 
 
-def _dispatch(words: list[str]) -> int:
+def _dispatch(words: list[str], extra: AddCommands | None) -> int:
     from dualmix.cli.flags import split
     from dualmix.cli.parser import make_parser
     from dualmix.cli.run import list_settings
@@ -83,7 +94,7 @@ def _dispatch(words: list[str]) -> int:
                 f"{word!a} is no text in this locale: rename what it names, or use UTF-8 (for "
                 "example LC_ALL=C.UTF-8)."
             )
-    parser = make_parser()
+    parser = make_parser(extra)
     if not words:
         parser.print_help()
         return 0

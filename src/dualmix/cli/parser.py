@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
-from dualmix.cli import bench, data, results, run, sweep
+from dualmix.cli import data, results, run, sweep
 from dualmix.errors import DualmixError
 
 STORE = "runs"
+MOVED = {"bench": "python -m benchmarks", "calibrate": "python -m studies.calibrate"}
+"""Commands that left the package, and what replaces each in a clone of the repository."""
+AddCommands = Callable[[Any, argparse.ArgumentParser, argparse.ArgumentParser], None]
 EPILOG = """\
 first steps:
   dualmix run er                        train on the embedded digits
@@ -59,14 +63,19 @@ class Parser(argparse.ArgumentParser):
         if wrong:
             from dualmix.registry import nearest
 
+            if not wrong[1] and wrong[2] in MOVED:
+                raise DualmixError(
+                    f"{wrong[2]} is a developers' tool now: run `{MOVED[wrong[2]]}` in a clone of "
+                    "the repository."
+                )
             known = re.findall("'(.*?)'", wrong[3])
             what = f"{wrong[1]}: there is no" if wrong[1] else "there is no command"
             message = f"{what} {wrong[2]!r}{nearest(wrong[2], known)}"
         raise DualmixError(f"{message} (see `{self.prog} --help`).")
 
 
-def make_parser() -> Parser:
-    """Return the parser of the whole command line."""
+def make_parser(extra: AddCommands | None = None) -> Parser:
+    """Return the parser of the whole command line; `extra` adds commands from outside."""
     parser = Parser(
         prog="dualmix",
         description="Online class-incremental learning: train, resume, compare.",
@@ -94,9 +103,10 @@ def make_parser() -> Parser:
     plain.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     run.add_commands(add, store, plain)
     sweep.add_commands(add, store, plain)
-    bench.add_commands(add, plain)
     results.add_commands(add, store, plain)
     data.add_commands(commands)
+    if extra is not None:
+        extra(add, store, plain)
     return parser
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dualmix.config.compose import Composed, lookup, walk
 from dualmix.config.plain import as_flag
-from dualmix.paper.tables import DATA as PAPERS_DATA
+from dualmix.paper.numbers import DATA as PAPERS_DATA
 from dualmix.registry import Preset, additions, get_preset
 
 CHOICES = {

@@ -85,7 +85,8 @@ def recompose(job: Mapping[str, Any]) -> Composed:
     """Return the configuration that a sweep composed; its values are checked, not chosen, again."""
     from pydantic import ValidationError
 
-    from dualmix.config.compose import Composed, Config
+    from dualmix.config.compose import Composed
+    from dualmix.config.fields import Config
     from dualmix.registry import get_method
 
     settings = {**job["config"], "method": dict(job["config"]["method"])}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from dualmix.folders import expanded
+from dualmix.data.source import expanded
 from dualmix.store.folder import Store
 from dualmix.sweeps.sweep import Entry
 
