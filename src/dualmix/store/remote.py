@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dualmix.config.compose import Composed
 from dualmix.errors import ConfigError, StoreError
+from dualmix.folders import cache_folder
 from dualmix.store.archive import open_folder
 from dualmix.store.files import write_bytes
 from dualmix.store.folder import RECENT, Folder, Store
@@ -400,9 +401,7 @@ class RemoteFolder(Folder):
 
 def _cache(location: Location) -> Path:
     """Return where the copy of a store is kept."""
-    from platformdirs import user_cache_path
-
     given = os.environ.get("DUALMIX_CACHE")
-    base = Path(given) if given else user_cache_path("dualmix", appauthor=False)
+    base = Path(given) if given else cache_folder()
     name = re.sub(r"[^\w.-]+", "-", location.name)[-60:].strip("-.")
     return base / "stores" / f"{name}-{hashlib.sha256(location.url.encode()).hexdigest()[:12]}"
