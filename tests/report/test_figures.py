@@ -23,7 +23,7 @@ from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, s
 from dualmix.report.collect import collect
 from dualmix.report.figures import figures
 from dualmix.runs.records import Collection
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import accurate, counts, everything, made, record
 
