@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 
 from dualmix.data.catalog import DATASETS, load_installed
 from dualmix.data.source import Fit
-from dualmix.settings import Settings, value
+from dualmix.settings import Settings, setting
 
 
 def _names() -> str:
@@ -20,19 +20,19 @@ def _names() -> str:
 class Data(Settings):
     """Which images to learn from and how to decode them."""
 
-    name: str = value(
+    name: str = setting(
         "digits",
         _names(),
         paper="CIFAR-100, Mini-ImageNet, Tiny-ImageNet",
         source="ours",
     )
-    root: Path | None = value(
+    root: Path | None = setting(
         None, "folder that holds the data; else DUALMIX_DATA, else the platform's cache folder"
     )
-    path: Path | None = value(
+    path: Path | None = setting(
         None, "your own data: a folder for `folder`, a .npz file for `arrays`"
     )
-    size: int | None = value(
+    size: int | None = setting(
         None,
         "height and width to resize images to when they are decoded; native if not given",
         paper="32, 84 and 64: native",
@@ -40,18 +40,18 @@ class Data(Settings):
         ge=4,
         le=1024,
     )
-    fit: Fit = value(
+    fit: Fit = setting(
         "squeeze",
         "how images that are not square get to --data.size: squeeze (proportions change), crop "
         "(the middle) or pad (on black)",
     )
-    skip: bool = value(
+    skip: bool = setting(
         False, "leave out files among your images that are no images, instead of stopping at them"
     )
-    held_out: float = value(
+    held_out: float = setting(
         0.2, "share of each class for testing where the data are not divided", gt=0, lt=1
     )
-    split_seed: int = value(
+    split_seed: int = setting(
         0,
         "seed of the draw of test images where the data are not divided",
         source="ours",

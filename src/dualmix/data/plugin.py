@@ -76,7 +76,7 @@ def register_dataset(
 
     def enter(read: Reader) -> Reader:
         code = Path(inspect.getfile(read))
-        doc = (inspect.getdoc(read) or "").split("\n")[0]
+        doc = " ".join((inspect.getdoc(read) or "").split("\n\n")[0].split())
 
         def find(root: Path, data: Data) -> Source:
             place = locate(data.path, root) if data.path is not None else root

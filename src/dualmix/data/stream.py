@@ -14,45 +14,45 @@ from pydantic import field_validator
 from dualmix.data.split import share
 from dualmix.errors import ConfigError
 from dualmix.rng import generator
-from dualmix.settings import Settings, value
+from dualmix.settings import Settings, setting
 
 
 class Stream(Settings):
     """How a data set becomes a stream."""
 
-    tasks: int | None = value(
+    tasks: int | None = setting(
         None,
         "number of tasks, each with its own classes; none: the data set's usual number",
         paper="20 on all three sets",
         source="paper",
         ge=1,
     )
-    first: int | None = value(
+    first: int | None = setting(
         None,
         "end the stream after this many tasks; none: after the last",
         paper="-",
         source="ours",
         ge=1,
     )
-    batch: int = value(10, "images per stream batch", paper="10", source="paper", ge=1)
-    epochs: int = value(
+    batch: int = setting(10, "images per stream batch", paper="10", source="paper", ge=1)
+    epochs: int = setting(
         1, "passes over a task before the next begins", paper="1 (online)", source="paper", ge=1
     )
-    class_order: Literal["shuffled", "fixed"] | tuple[int, ...] = value(
+    class_order: Literal["shuffled", "fixed"] | tuple[int, ...] = setting(
         "shuffled",
         "classes to tasks: shuffled (by order_seed), fixed (0, 1, 2, ...) or a list of class "
         "numbers, e.g. [3,1,0,2]",
         paper="classes assigned at random",
         source="paper",
     )
-    incomplete: Literal["keep", "drop"] = value(
+    incomplete: Literal["keep", "drop"] = setting(
         "keep",
         "what becomes of a task's last batch when it is not full",
         source="ours",
         paper="- (the reference code drops it; batches of 10 always fill up)",
     )
 
-    validation: float = value(
+    validation: float = setting(
         0.0,
         "test on this share of each class's training images, kept out of the stream, and on no "
         "test image; 0: do not",
