@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
 pytest.importorskip("selenium", reason="BROWSER TESTS NOT RUN: pip install selenium")
 
@@ -19,7 +21,7 @@ from selenium import webdriver
 from dualmix.report.collect import collect
 from dualmix.report.page import html
 from dualmix.report.tables import summarise
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import everything, measured
 
@@ -74,7 +76,7 @@ def browser(page: Path) -> Iterator[Any]:
     found.quit()
 
 
-def until(condition: Callable[[], Any], seconds: float = 90) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 600) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
