@@ -37,8 +37,8 @@ from dualmix.paper.readings import (
     reading_settings,
 )
 from dualmix.registry import nearest
-from dualmix.store.folder import Store
-from dualmix.store.remote import open_store
+from dualmix.store.opening import open_store
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry, Job, entries
 
 

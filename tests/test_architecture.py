@@ -256,7 +256,7 @@ def test_the_command_line_does_not_import_torch(module: str) -> None:
 def test_only_an_address_needs_fsspec(tmp_path: Path) -> None:
     script = (
         "import sys; from dualmix.cli.parser import make_parser; "
-        "from dualmix.store.remote import open_store; make_parser().format_help(); "
+        "from dualmix.store.opening import open_store; make_parser().format_help(); "
         f"open_store({str(tmp_path)!r}).paths(); print('fsspec' in sys.modules)"
     )
     assert python("-c", script).stdout.strip() == "False"

@@ -300,7 +300,7 @@ def test_a_poisoned_future_does_not_reach_the_past(tmp_path: Path) -> None:
     """
     from dualmix.runs.events import Scored
     from dualmix.runs.run import run
-    from dualmix.store.folder import Store
+    from dualmix.store.store import Store
 
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(6), 12)

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from dualmix.runs.run import Result as Result
     from dualmix.runs.run import run as train
     from dualmix.settings import setting as setting
-    from dualmix.store.folder import Store as Store
-    from dualmix.store.remote import open_store as open_store
+    from dualmix.store.opening import open_store as open_store
+    from dualmix.store.store import Store as Store
 
     __version__: str
 
@@ -95,8 +95,8 @@ _HOMES = {
     "runs.build": ("build", "create", "load", "save"),
     "runs.run": ("Result", "train"),
     "settings": ("setting",),
-    "store.folder": ("Store",),
-    "store.remote": ("open_store",),
+    "store.opening": ("open_store",),
+    "store.store": ("Store",),
 }
 _AT_HOME = {"load_data": "load", "train": "run"}
 """What a name is called in its own module."""

@@ -19,7 +19,8 @@ from dualmix.cli.settings import explanation, explanation_rows
 from dualmix.cli.text import percent
 from dualmix.config.compose import Composed, compose
 from dualmix.runs.run import Stopped, run
-from dualmix.store.folder import Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 
 
 def printed(thing: RenderableType, width: int = 80) -> str:

@@ -28,7 +28,7 @@ from dualmix.paper.proposition import (
 from dualmix.report.collect import collect
 from dualmix.rng import generator
 from dualmix.runs.run import run
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 
 def measured(covariance: float, variance: float, bias: float) -> dict[str, float]:

@@ -21,7 +21,7 @@ from selenium import webdriver
 from dualmix.report.collect import collect
 from dualmix.report.page import html
 from dualmix.report.tables import summarise
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import everything, measured
 

@@ -22,7 +22,7 @@ from dualmix.report.collect import collect
 from dualmix.report.gallery import gallery
 from dualmix.report.page import html
 from dualmix.report.tables import summarise
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import everything, made, whole_paper
 

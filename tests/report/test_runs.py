@@ -21,7 +21,7 @@ from dualmix.errors import StoreError
 from dualmix.paper.numbers import rank
 from dualmix.report.collect import collect
 from dualmix.report.commands import rerun_command
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import accurate, counts, made
 

@@ -16,7 +16,7 @@ from benchmarks.bench import record
 from dualmix.errors import DualmixError
 from dualmix.report.collect import collect
 from dualmix.report.speed import read_speed
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import measured
 

@@ -32,7 +32,7 @@ from dualmix.report.tables import (
 from dualmix.report.text_tables import as_csv, latex, markdown
 from dualmix.runs.metrics import Interval
 from dualmix.runs.records import Collection
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 from .makers import accurate, everything, made
 

@@ -18,10 +18,12 @@ from dualmix.errors import StoreError
 from dualmix.report.collect import collect
 from dualmix.report.export import rows
 from dualmix.runs.archiving import archive, extract
+from dualmix.runs.filing import place, serves
 from dualmix.runs.status import standings
 from dualmix.store.archive import Archive
-from dualmix.store.folder import Folder, Store
-from dualmix.store.remote import open_store
+from dualmix.store.folder import Folder
+from dualmix.store.opening import open_store
+from dualmix.store.store import Store
 from tests.report.makers import accurate, made
 
 
@@ -241,12 +243,12 @@ def test_an_archived_run_is_done_already(runs: Path, tmp_path: Path) -> None:
     fingerprint = collect(Store(runs)).runs[0].content.fingerprint
     archive(opened(runs), tmp_path)
     composed = compose("er", {"data.name": "cifar100", "seed": 1})
-    folder = open_store(tmp_path).folder(composed, fingerprint)
+    folder = place(open_store(tmp_path), composed, fingerprint)
     assert folder.done and not folder.busy and not folder.path.exists()
-    assert folder.serves(composed)
+    assert serves(folder, composed)
     assert folder.read_json("scores.json")["average_accuracy"] == pytest.approx(0.2)
     other = compose("er", {"data.name": "cifar100", "seed": 5})
-    assert not open_store(tmp_path).folder(other, fingerprint).done
+    assert not place(open_store(tmp_path), other, fingerprint).done
 
 
 def call(*words: str | Path) -> int:

@@ -18,7 +18,7 @@ from dualmix.data.stream import Plan, Task
 from dualmix.errors import ConfigError
 from dualmix.runs.probes import covariance, forgetting_gap, mean_variance, measure, risk_factor
 from dualmix.runs.run import run
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 LOSSES = arrays(
     np.float64, st.tuples(st.integers(2, 6), st.integers(1, 5)), elements=st.floats(0, 20)

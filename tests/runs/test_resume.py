@@ -52,7 +52,7 @@ def finish(store: Path) -> dict[str, bytes]:
     assert process.returncode == 0, said
     (folder,) = store.iterdir()
     names = {path.name for path in folder.iterdir()}
-    assert names == {*RESULTS, "facts.json", "times.json", "log.jsonl", "lock"}
+    assert names == {*RESULTS, "facts.json", "times.json", "log.jsonl", "sums.json", "lock"}
     return {name: (folder / name).read_bytes() for name in RESULTS}
 
 
@@ -170,8 +170,9 @@ def life(fatal):
                 os.ftruncate(cut, os.fstat(cut).st_size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
     def audit(event, details):
-        writes = event == "open" and isinstance(details[1], str) and details[1] not in ("r", "rb")
-        if (writes or event in ("os.rename", "os.remove", "os.mkdir")) and str(details[0]).startswith(store):
+        writes = event == "open" and (details[2] or 0) & (os.O_WRONLY | os.O_RDWR)
+        changes = writes or event in ("os.rename", "os.remove", "os.mkdir")
+        if changes and str(details[0]).startswith(store):
             operation()
     def sync(number):
         is_file = os.fstat(number).st_size and not os.path.isdir(f"/proc/self/fd/{number}")

@@ -16,7 +16,7 @@ from dualmix.errors import DualmixError
 from dualmix.runs.events import Stepped
 from dualmix.runs.run import Stopped, run
 from dualmix.runs.trackers import EVERY, Tracking, all_of, trackers
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 pytestmark = pytest.mark.slow
 

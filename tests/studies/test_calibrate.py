@@ -16,7 +16,7 @@ from rich.console import Console
 from dualmix.errors import ConfigError
 from dualmix.paper.readings import SHORT_STREAM, TERMS, deviation, find_readings
 from dualmix.runs.run import run
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from studies.calibrate import deviation_table, main, measured, ranked, reading_rows
 from tests.cli.test_sweep import narrow
 from tests.paper.test_readings import exactly

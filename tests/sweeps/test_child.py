@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.executors import describe
 from dualmix.sweeps.sweep import Job, entries
 from tests.kit import alive, wait_until

@@ -16,8 +16,8 @@ import pytest
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError, DualmixError
 from dualmix.runs.run import run
-from dualmix.store.folder import Store
-from dualmix.store.remote import open_store
+from dualmix.store.opening import open_store
+from dualmix.store.store import Store
 from dualmix.sweeps.child import recompose
 from dualmix.sweeps.executors import Local, describe
 from dualmix.sweeps.sweep import Entry, Job, entries, grid, sweep

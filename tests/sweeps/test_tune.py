@@ -20,7 +20,7 @@ from dualmix.errors import ConfigError, StoreError
 from dualmix.registry import presets
 from dualmix.runs.run import run
 from dualmix.settings import Range
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry
 from dualmix.sweeps.tune import command, search, tunable, tune
 

@@ -109,7 +109,7 @@ def _report(given: argparse.Namespace) -> int:
     from dualmix.report.collect import collect
     from dualmix.report.tables import summarise
     from dualmix.store.files import make_folder, write_bytes
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     kind = given.format or (given.out.suffix[1:] if given.out else "html")
     if kind not in FORMATS:
@@ -171,7 +171,7 @@ def _compare(given: argparse.Namespace) -> int:
     from dualmix.cli.comparison import differing
     from dualmix.report.compare import compare
     from dualmix.store.archive import find_run
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     store = open_store(given.store)
     find_run(store, given.second)  # if it is not there, nothing is said of the first
@@ -188,7 +188,7 @@ def _export(given: argparse.Namespace) -> int:
     from dualmix.report.collect import collect
     from dualmix.report.export import FORMATS, export
     from dualmix.store.files import make_folder
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     if given.out.name in ("", ".."):
         raise DualmixError(f"{given.out} is a folder: --out needs the name of a file in it.")
@@ -217,7 +217,7 @@ def _archive(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.runs.archiving import archive, extract
     from dualmix.store.archive import find_run
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     store = open_store(given.store)
     store.refresh()

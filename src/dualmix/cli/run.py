@@ -11,7 +11,8 @@ from dualmix.cli.terminal import asked_to_stop, make_console, tell
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed
-    from dualmix.store.folder import Folder, Store
+    from dualmix.store.folder import Folder
+    from dualmix.store.store import Store
 
 
 def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
@@ -74,19 +75,22 @@ def _compose(given: argparse.Namespace, overrides: dict[str, str], faults: list[
 
 def _run(given: argparse.Namespace) -> int:
     from dualmix.data import load
-    from dualmix.store.remote import open_store
+    from dualmix.runs.filing import place, probed, results
+    from dualmix.store.opening import open_store
 
     composed: Composed = given.composed
     moved = Path(given.preset)
     store = open_store(given.store, moved if (moved / "config.json").is_file() else None)
     images = load(composed.config.data)
-    folder = store.folder(composed, images.fingerprint)
+    folder = place(store, composed, images.fingerprint)
     console = make_console(stderr=True, quiet=given.quiet or given.json)
     for note in images.notes:
         console.print(f"note: {images.name}: {note}")
     again = folder.done and not given.fresh
-    if again and folder.serves(composed):
-        scores, times = folder.read_json("scores.json"), folder.read_json("times.json")
+    if again:
+        folder.check()
+    if again and probed(folder, composed):
+        scores, times = results(folder)
         console.print(f"done already (--fresh starts over): {folder}", soft_wrap=True)
         return _report(folder, scores, times, given.json)
     from dualmix.cli.progress import Display
@@ -105,6 +109,7 @@ def _run(given: argparse.Namespace) -> int:
             result = run(
                 composed,
                 store,
+                images=images,
                 fresh=given.fresh,
                 watch=all_of(display, tracking),
                 stop=stop,
@@ -176,7 +181,7 @@ def pick(store: Store, name: str) -> Folder:
 
 def _show(given: argparse.Namespace) -> int:
     from dualmix.cli.scores import curve, curve_rows
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     folder = pick(open_store(given.store), given.run)
     if given.json:

@@ -16,7 +16,7 @@ from dualmix.cli.terminal import asked_to_stop, make_console, tell
 from dualmix.errors import ConfigError, DualmixError, StoreError
 
 if TYPE_CHECKING:
-    from dualmix.store.folder import Store
+    from dualmix.store.store import Store
     from dualmix.sweeps.sweep import Entry, Executor
     from dualmix.sweeps.tune import Search
 
@@ -154,7 +154,7 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
 
 def _demo(given: argparse.Namespace) -> int:
     from dualmix.cli.demo import jobs, table
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import entries
 
     store = open_store(given.store)
@@ -168,7 +168,7 @@ def _demo(given: argparse.Namespace) -> int:
 def _sweep(given: argparse.Namespace) -> int:
     from dualmix.paper.grids import GRIDS, jobs
     from dualmix.paper.numbers import SEEDS
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import Job, entries, read_grid
 
     store = open_store(given.store)
@@ -276,7 +276,7 @@ def states(runs: Sequence[Entry]) -> list[dict[str, str]]:
 def _status(given: argparse.Namespace) -> int:
     from dualmix.cli.board import status_table
     from dualmix.runs.status import standings
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     found = standings(open_store(given.store), now=time.time())
     if given.json:
@@ -290,7 +290,7 @@ def _proposition(given: argparse.Namespace) -> int:
     from dualmix.cli.proposition import proposition
     from dualmix.paper.proposition import FEWEST, verdicts
     from dualmix.report.collect import collect
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     tested = verdicts(collect(open_store(given.store)).runs)
     if not tested:
@@ -308,7 +308,7 @@ def _proposition(given: argparse.Namespace) -> int:
 def _tune(given: argparse.Namespace) -> int:
     from dualmix.cli.board import Board
     from dualmix.cli.tuning import search_table, tuning
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import sweep
     from dualmix.sweeps.tune import search, tune
 

@@ -6,7 +6,7 @@ from dualmix.paper.grids import own
 from dualmix.paper.numbers import rank
 from dualmix.runs import collect as runs
 from dualmix.runs.records import Collection
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 
 def collect(store: Store) -> Collection:

@@ -12,7 +12,8 @@ from dualmix.errors import ConfigError, StoreError
 from dualmix.runs.reader import Reader
 from dualmix.runs.records import Collection, Remark, Run
 from dualmix.runs.status import standing
-from dualmix.store.folder import Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 
 LONGEST = 300
 """Letters of a reason that are shown."""
@@ -94,9 +95,8 @@ def _one_per_seed(runs: Iterable[Run]) -> tuple[tuple[Run, ...], list[Remark]]:
 
 
 def _progress(folder: Folder) -> str:
-    try:
-        at = standing(folder, now=0)
-    except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError):
+    at = standing(folder, now=0)
+    if at.state == "failed" and not at.tasks:
         return "Not finished: its plan or its log cannot be read."
     return (
         f"Not finished: {at.finished} of {at.tasks} tasks are done."

@@ -55,7 +55,7 @@ def _version(name: str) -> str | None:
 
 def _git(*words: str) -> str | None:
     """Ask git about the package's own source, where it is a checkout."""
-    source = Path(__file__).parent
+    source = Path(__file__).parents[1]
     if not (source.parent.parent / ".git").exists():
         return None
     try:

@@ -19,8 +19,9 @@ from typing import Any
 
 from dualmix.errors import StoreError
 from dualmix.store.files import digest, write_bytes
-from dualmix.store.folder import SUMS, Folder, Store
-from dualmix.store.location import plain
+from dualmix.store.folder import SUMS, Folder
+from dualmix.store.names import plain
+from dualmix.store.store import Store
 
 NAME = "runs.zip"
 """The archive of a store has this name in the store's folder."""
@@ -146,6 +147,11 @@ class ArchivedRun(Folder):
             return super().has(name)
         return name in self.archive.runs.get(self.path.name, ())
 
+    @property
+    def partial(self) -> bool:
+        """Whether large files of the run may be elsewhere only."""
+        return not self.path.is_dir()
+
     def sums(self) -> dict[str, Any] | None:
         """Return the sha256 of the run's files, which every archived run has."""
         if self.path.is_dir():
@@ -186,8 +192,8 @@ class ArchiveStore(Store):
         """Return where runs are, or would be if they were no longer in the archive; by name."""
         return sorted({*super().paths(), *(self.root / name for name in self.archive.runs)})
 
-    def _ending(self, end: str) -> list[Path]:
-        archived = {self.root / name for name in self.archive.runs if name.endswith(end)}
+    def _ending(self, end: str) -> list[str]:
+        archived = {name for name in self.archive.runs if name.endswith(end)}
         return sorted({*super()._ending(end), *archived})
 
     def _begun(self, path: Path) -> float:

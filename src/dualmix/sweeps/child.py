@@ -67,7 +67,7 @@ def _run(job: Mapping[str, Any], leash: Leash) -> int:
         load_plugin(Path(plugin))
     composed = recompose(job)
     from dualmix.runs.run import Stopped, run
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     def watch(event: object) -> None:
         leash.begun = True

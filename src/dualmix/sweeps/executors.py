@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from dualmix.data.source import expanded
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry
 
 LAST_LINES = 5

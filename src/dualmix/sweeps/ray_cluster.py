@@ -14,7 +14,8 @@ from typing import Any
 
 from dualmix.errors import ConfigError, DualmixError, StoreError
 from dualmix.runs.extras import extra
-from dualmix.store.folder import Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 from dualmix.sweeps.executors import Process, describe
 from dualmix.sweeps.sweep import ELSEWHERE, POLL, Entry
 

@@ -17,8 +17,10 @@ from dualmix.config.compose import Composed, compose
 from dualmix.config.plain import read_plain
 from dualmix.data import load
 from dualmix.errors import ConfigError, StoreError
+from dualmix.runs.filing import place, serves
 from dualmix.runs.status import Standing, State, standing
-from dualmix.store.folder import RECENT, Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import RECENT, Store
 
 POLL = 0.1
 MOST_RUNS = 100_000
@@ -140,8 +142,8 @@ def entries(jobs: Iterable[Job], store: Store) -> list[Entry]:
         data = composed.config.data.model_dump_json()
         if data not in fingerprints:
             fingerprints[data] = load(composed.config.data).fingerprint
-        folder = store.folder(composed, fingerprints[data])
-        state: State = "done" if folder.serves(composed) else "waiting"
+        folder = place(store, composed, fingerprints[data])
+        state: State = "done" if serves(folder, composed) else "waiting"
         found.setdefault(folder.key, Entry(job, composed, folder, state))
     return list(found.values())
 
@@ -238,7 +240,7 @@ def _settle(entry: Entry, last_lines: str, retries: int, stopping: bool) -> None
         entry.folder.refresh()
     except StoreError as fault:
         last_lines = f"{last_lines}\n{fault}".strip()
-    if entry.folder.serves(entry.composed):
+    if serves(entry.folder, entry.composed):
         entry.state = "done"
     elif stopping:
         entry.state = "stopped"
@@ -261,10 +263,10 @@ def estimate(runs: Sequence[Entry], store: Store) -> dict[str, float | None]:
     """
     paces: dict[tuple[str, str], list[float]] = {}
     for path in store.paths():
-        folder = store.open(path)
         with suppress(
             StoreError, KeyError, TypeError, AttributeError
         ):  # a damaged run tells nothing
+            folder = store.open(path)
             if folder.done:
                 saved, times = folder.read_json("config.json"), folder.read_json("times.json")
                 seconds = sum(

@@ -23,7 +23,7 @@ from dualmix.runs.extras import extra
 from dualmix.runs.facts import facts
 from dualmix.settings import Range
 from dualmix.store.files import make_folder, write_bytes, write_json
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry, Job, entries
 
 FIRST = 2
