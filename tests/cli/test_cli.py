@@ -163,13 +163,7 @@ def test_explain(dualmix_: Command) -> None:
     )
     assert (listed["method.memory"]["choice"], listed["method.lr"]["choice"]) == ("yours", "paper")
     assert listed["data.root"]["value"] is None
-    assert {row["choice"] for row in listed.values()} == {
-        "paper",
-        "reference",
-        "inferred",
-        "ours",
-        "yours",
-    }
+    assert {row["choice"] for row in listed.values()} == {"paper", "reference", "ours", "yours"}
     assert not any(Path.cwd().iterdir())
 
 
@@ -278,7 +272,7 @@ from dualmix.methods import Descent, Finetune
 class Mine(Descent):
     \"\"\"A method of my own.\"\"\"
 
-    twist: int = dualmix.value(3, "how much", ge=0)
+    twist: int = dualmix.setting(3, "how much", ge=0)
 
     def build(self, model, rng):
         return Finetune(lr=self.lr).build(model, rng)

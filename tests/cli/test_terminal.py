@@ -151,7 +151,7 @@ def test_nohup_stays_in_force() -> None:
 def test_what_nobody_foresaw_is_one_sentence_unless_it_is_debugged(
     dualmix_: Command, monkeypatch: pytest.MonkeyPatch, fault: Exception, code: int, said: str
 ) -> None:
-    def fail(words: list[str]) -> int:
+    def fail(words: list[str], extra: object) -> int:
         raise fault
 
     monkeypatch.setattr(cli, "_dispatch", fail)

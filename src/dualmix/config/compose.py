@@ -122,19 +122,27 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
         return preset.name, preset.kind, dict(preset.values), origins
     try:
-        saved = read_plain(path.read_text(encoding="utf-8"))
+        saved = _read(path)
         plain = migrate(saved.get("config", saved))
         kind = plain["method"].pop("kind")
         label = migrate_label(str(saved.get("label", kind)))
         values = dict(flatten(plain))
     except ConfigError as fault:
-        raise ConfigError(f"{path} is not a saved configuration: {fault}.") from fault
+        raise ConfigError(f"{path}: {fault}") from fault
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as fault:
         raise ConfigError(
             f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and "
             "settings, as a run's config.json has them."
         ) from fault
     return label, str(kind), values, dict.fromkeys(values, f"file {path.name}")
+
+
+def _read(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    try:
+        return read_plain(text)
+    except ConfigError as fault:
+        raise ConfigError(f"this is not a saved configuration: {fault}.") from fault
 
 
 def _meant(path: str, known: Mapping[str, Any], prefix: str = "") -> str:
