@@ -1,0 +1,1 @@
+"""Odd calls, damaged files, wild command lines, kills and threads: `python -m tests.torture --help`."""
