@@ -1,1 +1,1 @@
-"""Odd calls, damaged files, wild command lines, kills and threads: `python -m tests.torture --help`."""
+"""Odd calls, damaged files, wild words, kills and threads: `python -m tests.torture --help`."""

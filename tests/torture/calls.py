@@ -16,177 +16,64 @@ import dualmix
 from tests.torture.jail import Kind, Outcome, WrongError, digest, judged
 
 SHAPE = (1, 8, 8)
-NUMBERS = (
-    *("0", "1", "2", "-1", "10**5", "10**19", "2**31", "2**32", "2**63", "-2**63", "2.0", "1.5"),
-    *("float('nan')", "float('inf')", "1e39", "True", "None", "'3'", "'x'", "''", "[1]", "{}"),
-    *(
-        "np.int64(3)",
-        "np.uint8(3)",
-        "np.float32(3)",
-        "torch.tensor(3)",
-        "np.array(3)",
-        "b'3'",
-        "3j",
-    ),
-)
-SHAPES = (
-    *("[1, 8, 8]", "None", "()", "(8, 8)", "(1, 8, 8, 1)", "(0, 8, 8)", "(1, -8, 8)", "'188'", "8"),
-    *("(np.int64(1), 8, 8)", "np.array([1, 8, 8])", "(1.0, 8, 8)", "(True, 8, 8)", "(1, 8, None)"),
-    *("(1, 10**7, 10**7)", "(2**63, 8, 8)", "torch.Size([1, 8, 8])", "(1, 1, 1)", "(7, 9, 3)"),
-    *("range(1, 4)", "iter((1, 8, 8))", "{1, 8}", "(1, '8', 8)", "(1, 8, float('nan'))"),
-)
-DEVICES = (
-    *(
-        "'cpu'",
-        "'mps'",
-        "'cuda'",
-        "'cuda:99'",
-        "'nonsense'",
-        "''",
-        "None",
-        "0",
-        "'meta'",
-        "'cpu:1'",
-    ),
-    *("torch.device('cpu')", "'xla'", "b'cpu'", "'CPU'", "['cpu']"),
-)
-NAMES = (
-    "'err'",
-    "''",
-    "None",
-    "3",
-    "'er+'",
-    "'er+x'",
-    "'+da'",
-    "'er+da+da'",
-    "'iid-online'",
-    "b'er'",
-)
-IMAGES = (
-    *(
-        "pixels(3)",
-        "pixels(3)",
-        "pixels(1)",
-        "pixels(0)",
-        "pixels(3)[0]",
-        "pixels(3).astype(float)",
-    ),
-    *("pixels(3) / 255", "(pixels(3) / 255).astype(np.float16)", "pixels(3).astype(np.int64)"),
-    *("pixels(3).astype(bool)", "pixels(3).astype(complex)", "pixels(3).astype(object)", "None"),
-    *(
-        "np.array(3, np.uint8)",
-        "np.zeros((3, 0, 8, 8), np.uint8)",
-        "'image'",
-        "[]",
-        "[[[[0]]]]",
-        "{}",
-    ),
-    *("np.full((3, 1, 8, 8), np.nan)", "np.full((3, 1, 8, 8), np.inf)", "-pixels(3) / 255.0"),
-    *(
-        "pixels(3).transpose(0, 2, 3, 1)",
-        "np.zeros((3, 3, 8, 8), np.uint8)",
-        "np.datetime64('2020')",
-    ),
-    *(
-        "torch.nested.nested_tensor([torch.zeros(1, 8, 8)] * 3)",
-        "torch.zeros(3, 1, 8, 8).bfloat16()",
-    ),
-    *("torch.quantize_per_tensor(torch.zeros(3, 1, 8, 8), 0.1, 0, torch.quint8)", "object()"),
-    *("[pixels(1)[0], np.zeros((2, 2))]", "memoryview(pixels(3))", "(p for p in pixels(3))"),
-    *(
-        "np.zeros(3, dtype=[('x', 'u1')])",
-        "np.array(['a', 'b', 'c'])",
-        "torch.zeros(3, 1, 8, 8).double()",
-    ),
-)
-LABELS = (
-    *(
-        "[0, 1, 2]",
-        "[0, 1, 2]",
-        "[5]",
-        "[]",
-        "['a', 'b', 'c']",
-        "[0, 'a', 1]",
-        "[0.0, 1.0, 2.0]",
-        "None",
-    ),
-    *(
-        "[0.5, 1, 2]",
-        "[np.nan, 0, 1]",
-        "[10**19, 0, 1]",
-        "[-2**63, 2**63 - 1, 0]",
-        "[2.0**60, 0, 1]",
-    ),
-    *(
-        "['', ' ', chr(0)]",
-        "['é' * 1000, 'b', 'c']",
-        "[None, 1, 2]",
-        "[True, False, True]",
-        "'abc'",
-        "7",
-    ),
-    *(
-        "np.array([0, 1, 2], np.uint8)",
-        "np.array([0, 1, 2], np.float16)",
-        "[[0], [1], [2]]",
-        "[0, 1, 2, 3]",
-    ),
-    *(
-        "np.array([0, 1, 2], object)",
-        "np.array(['a', 'b', 'c'], 'S1')",
-        "np.array([1, 2, 3], 'M8[s]')",
-    ),
-    *(
-        "torch.nested.nested_tensor([torch.zeros(1)] * 3)",
-        "torch.tensor([0, 1, 2]).to('meta')",
-        "{}",
-    ),
-    *(
-        "torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8)",
-        "torch.zeros(3, dtype=torch.cfloat)",
-    ),
-    *(
-        "np.array([0, 1, 2], np.longdouble)",
-        "['\\ud800', 'b', 'c']",
-        "iter([0, 1, 2])",
-        "{0, 1, 2}",
-    ),
-    *(
-        "torch.tensor([0., 1., 2.], requires_grad=True)",
-        "torch.tensor([0, 1, 2]).to_sparse()",
-        "[0, 1, 2.5]",
-    ),
-    *(
-        "np.zeros(3, dtype=[('y', 'i8')])",
-        "torch.tensor([0, 1, 2], dtype=torch.uint64)",
-        "[[0, 1], [2]]",
-    ),
-)
-WRAPPERS = (
-    *(
-        "np.asfortranarray({})",
-        "np.ma.masked_array({}, mask=True)",
-        "np.ma.masked_array({})",
-        "{}[::-1]",
-    ),
-    *(
-        "np.ma.masked_greater({}, 1)",
-        "torch.as_tensor({})",
-        "torch.as_tensor({}).to('meta')",
-        "list({})",
-    ),
-    *(
-        "torch.as_tensor({}).to_sparse()",
-        "np.asarray({}).view(np.matrix)",
-        "frozen({})",
-        "tuple({})",
-    ),
-    *(
-        "np.asarray({}).byteswap().view(np.asarray({}).dtype.newbyteorder())",
-        "np.asarray({}).repeat(2, 0)[::2]",
-    ),
-    *("np.asarray({}).astype(np.int16)", "np.asarray({})[None]", "np.asarray({}).tolist()", "[{}]"),
-)
+EACH = 20
+
+
+def _codes(text: str) -> list[str]:
+    return [code.strip() for code in text.split("|")]
+
+
+NUMBERS = _codes("""
+0 | 1 | 2 | -1 | 10**5 | 10**19 | 2**31 | 2**32 | 2**63 | -2**63 | 2.0 | 1.5 | float('nan') |
+float('inf') | 1e39 | True | None | '3' | 'x' | '' | [1] | {} | np.int64(3) | np.uint8(3) |
+np.float32(3) | torch.tensor(3) | np.array(3) | b'3' | 3j
+""")
+SHAPES = _codes("""
+[1, 8, 8] | None | () | (8, 8) | (1, 8, 8, 1) | (0, 8, 8) | (1, -8, 8) | '188' | 8 |
+(np.int64(1), 8, 8) | np.array([1, 8, 8]) | (1.0, 8, 8) | (True, 8, 8) | (1, 8, None) |
+(1, 10**7, 10**7) | (2**63, 8, 8) | torch.Size([1, 8, 8]) | (1, 1, 1) | (7, 9, 3) | range(1, 4) |
+iter((1, 8, 8)) | {1, 8} | (1, '8', 8) | (1, 8, float('nan'))
+""")
+DEVICES = _codes("""
+'cpu' | 'mps' | 'cuda' | 'cuda:99' | 'nonsense' | '' | None | 0 | 'meta' | 'cpu:1' |
+torch.device('cpu') | 'xla' | b'cpu' | 'CPU' | ['cpu']
+""")
+NAMES = _codes("""
+'err' | '' | None | 3 | 'er+' | 'er+x' | '+da' | 'er+da+da' | 'iid-online' | b'er'
+""")
+IMAGES = _codes("""
+pixels(3) | pixels(3) | pixels(1) | pixels(0) | pixels(3)[0] | pixels(3).astype(float) |
+pixels(3) / 255 | (pixels(3) / 255).astype(np.float16) | pixels(3).astype(np.int64) |
+pixels(3).astype(bool) | pixels(3).astype(complex) | pixels(3).astype(object) | None |
+np.array(3, np.uint8) | np.zeros((3, 0, 8, 8), np.uint8) | 'image' | [] | [[[[0]]]] | {} |
+np.full((3, 1, 8, 8), np.nan) | np.full((3, 1, 8, 8), np.inf) | -pixels(3) / 255.0 |
+pixels(3).transpose(0, 2, 3, 1) | np.zeros((3, 3, 8, 8), np.uint8) | np.datetime64('2020') |
+torch.nested.nested_tensor([torch.zeros(1, 8, 8)] * 3) | torch.zeros(3, 1, 8, 8).bfloat16() |
+torch.quantize_per_tensor(torch.zeros(3, 1, 8, 8), 0.1, 0, torch.quint8) | object() |
+[pixels(1)[0], np.zeros((2, 2))] | memoryview(pixels(3)) | (p for p in pixels(3)) |
+np.zeros(3, dtype=[('x', 'u1')]) | np.array(['a', 'b', 'c']) | torch.zeros(3, 1, 8, 8).double()
+""")
+LABELS = _codes("""
+[0, 1, 2] | [0, 1, 2] | [5] | [] | ['a', 'b', 'c'] | [0, 'a', 1] | [0.0, 1.0, 2.0] | None |
+[0.5, 1, 2] | [np.nan, 0, 1] | [10**19, 0, 1] | [-2**63, 2**63 - 1, 0] | [2.0**60, 0, 1] |
+['', ' ', chr(0)] | ['é' * 1000, 'b', 'c'] | [None, 1, 2] | [True, False, True] | 'abc' | 7 |
+np.array([0, 1, 2], np.uint8) | np.array([0, 1, 2], np.float16) | [[0], [1], [2]] | [0, 1, 2, 3] |
+np.array([0, 1, 2], object) | np.array(['a', 'b', 'c'], 'S1') | np.array([1, 2, 3], 'M8[s]') |
+torch.nested.nested_tensor([torch.zeros(1)] * 3) | torch.tensor([0, 1, 2]).to('meta') | {} |
+torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8) |
+torch.zeros(3, dtype=torch.cfloat) | np.array([0, 1, 2], np.longdouble) | ['\\ud800', 'b', 'c'] |
+iter([0, 1, 2]) | {0, 1, 2} | torch.tensor([0., 1., 2.], requires_grad=True) |
+torch.tensor([0, 1, 2]).to_sparse() | [0, 1, 2.5] | np.zeros(3, dtype=[('y', 'i8')]) |
+torch.tensor([0, 1, 2], dtype=torch.uint64) | [[0, 1], [2]]
+""")
+WRAPPERS = _codes("""
+np.asfortranarray({}) | np.ma.masked_array({}, mask=True) | np.ma.masked_array({}) | {}[::-1] |
+np.ma.masked_greater({}, 1) | torch.as_tensor({}) | torch.as_tensor({}).to('meta') | list({}) |
+torch.as_tensor({}).to_sparse() | np.asarray({}).view(np.matrix) | frozen({}) | tuple({}) |
+np.asarray({}).byteswap().view(np.asarray({}).dtype.newbyteorder()) |
+np.asarray({}).repeat(2, 0)[::2] | np.asarray({}).astype(np.int16) | np.asarray({})[None] |
+np.asarray({}).tolist() | [{}]
+""")
 
 
 def pixels(rows: int) -> np.ndarray:
@@ -228,19 +115,19 @@ def settings(name: str) -> Any:
 
 @cache
 def methods() -> list[str]:
-    """Return every method of the registry, alone and with its additions, but presets of the command line."""
+    """Return every method of the registry, alone and with each of its additions."""
     from dualmix.registry import presets
 
     return [name for name, found in presets().items() if found.kind == name.partition("+")[0]]
 
 
 def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
-    """Try one odd creation and nine odd calls on a good learner."""
+    """Try one odd creation, then odd calls on a good learner."""
     yield _creation(chance)
     name = chance.choice(methods())
     learner = tiny(name, classes=chance.choice((None, None, 12)))
     learner.observe(pixels(3), ["a", "b", "c"] if chance.random() < 0.2 else [0, 1, 2])
-    for _ in range(9):
+    for _ in range(EACH - 1):
         verb = chance.choice(("observe", "observe", "observe", "predict", "consolidate", "save"))
         yield {"observe": _observe, "predict": _predict, "consolidate": _pause, "save": _save}[
             verb
@@ -265,7 +152,7 @@ def _creation(chance: Random) -> Outcome:
 
 
 def _usable(code: str) -> None:
-    """Demand of a learner that was made that it learns, answers and goes on the same after a save."""
+    """Demand that a new learner learns, answers and goes on the same after a save."""
     learner = eval(code, dict(WORLD))
     recipe = learner.recipe["shape"]
     x = np.random.default_rng(0).integers(0, 256, (2, *recipe), dtype=np.uint8)
@@ -282,7 +169,7 @@ def _usable(code: str) -> None:
         raise WrongError("a loaded learner went on otherwise than the one saved")
 
 
-def _odd(chance: Random, pool: tuple[str, ...]) -> str:
+def _odd(chance: Random, pool: list[str]) -> str:
     code = chance.choice(pool)
     for _ in range(chance.choice((0, 0, 0, 1, 1, 2))):
         wrapper = chance.choice(WRAPPERS)
@@ -318,7 +205,7 @@ def _observe(name: str, learner: Any, chance: Random) -> Outcome:
 
 
 def _taken(name: str, learner: Any, twin: Any, given: tuple[Any, Any]) -> None:
-    """Demand that a batch that was taken was one, and was learned as its plain copy would have been."""
+    """Demand that what was taken is a batch, and was learned as its plain copy would be."""
     for value in given:
         if np.ma.is_masked(value):
             raise WrongError("a masked array was taken and its mask dropped")
@@ -406,5 +293,5 @@ def _save(name: str, learner: Any, chance: Random) -> Outcome:
 
 
 KIND = Kind(
-    "calls", "library calls with odd arguments", 100_000, 10, 20, lambda shared: None, attempt
+    "calls", "library calls with odd arguments", 100_000, EACH, 20, lambda shared: None, attempt
 )

@@ -65,6 +65,11 @@ def _classes() -> None:
 
 
 KIND = Kind(
-    "endurance", "memory over 20,000 calls per case; 5,000 classes", 5 * (ROUNDS + 1), ROUNDS + 1, 600,
-    lambda shared: None, attempt,
-)  # fmt: skip
+    "endurance",
+    "memory over 20,000 calls per case; 5,000 classes",
+    5 * (ROUNDS + 1),
+    ROUNDS + 1,
+    600,
+    lambda shared: None,
+    attempt,
+)

@@ -1,4 +1,4 @@
-"""Every kind of file that is read, damaged: the right answer, or a typed error, or left out by name."""
+"""Every kind of file that is read, damaged: right, or a typed error, or left out by name."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _images(name: str, path: str | None = None) -> Callable[[], Any]:
 
 def own_images(got: Any, right: Any, damaged: Path) -> None:
     """Accept other images only under another fingerprint: no checksum was given with them."""
-    if (got[0] == right[0]) != (got[1] == right[1]):
+    if got[0] == right[0] and got[1] != right[1]:
         raise WrongError(f"other images under the same fingerprint from a damaged {damaged.name}")
 
 
@@ -326,7 +326,7 @@ SUBJECTS: dict[str, Subject] = {
 
 
 def _template(shared: Path, name: str) -> tuple[Path, Any]:
-    """Return the whole files of a subject and the right answer, made when they are first asked for."""
+    """Return the whole files of a subject and the right answer, made when first asked for."""
     subject, here = SUBJECTS[name], Path.cwd()
     home = shared / subject.make.__name__.strip("_") if subject.make is _store else shared / name
     with FileLock(shared / "lock"):
@@ -366,7 +366,7 @@ def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
 
 
 def _forged(shared: Path, chance: Random) -> Outcome:
-    """Change what a saved learner says, with a digest that fits: refused, or a learner that works."""
+    """Change a saved learner, with a digest that fits: refused, or a learner that works."""
     from dualmix.store import snapshot
 
     home, _ = _template(shared, "learner")

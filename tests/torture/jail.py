@@ -1,4 +1,4 @@
-"""Cases tried in forked children: one that hangs, dies or asks for too much memory harms no other."""
+"""Cases tried in forked children: one that hangs, dies or takes all memory harms no other."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def judged(story: str, call: Callable[[], object]) -> Outcome:
         return Outcome("wrong", story, str(fault))
     except DualmixError as fault:
         said = str(fault)
-        plain = len(said) > 15 and said.isprintable() or "\n" in said
+        plain = len(said) > 15 and (said.isprintable() or "\n" in said)
         return Outcome("typed", story) if plain else Outcome("untyped", story, f"says {said!r}")
     except KeyboardInterrupt:
         raise
@@ -277,7 +277,7 @@ def _keep(folder: Path, scratch: Path, outcome: Outcome) -> None:
 
 
 def digest(state: Any) -> str:
-    """Return a hash of nested state: the bytes, types and shapes of all arrays and the rest as text."""
+    """Return a hash of nested state: all of its arrays, and the rest as text."""
     import hashlib
 
     found = hashlib.sha256()

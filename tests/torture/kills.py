@@ -1,4 +1,4 @@
-"""Runs killed with -9 at any moment, and begun again until done: the bytes of a run never killed."""
+"""Runs killed with -9 at any moment and begun again until done: the bytes of one never killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBES = ("--probes.on", "true", "--probes.draws", "2", "--probes.rows", "4", "-
 
 
 def filed(store: Path) -> dict[str, str]:
-    """Return the digests of all results of a store, by run and file; demand that no litter is there."""
+    """Return digests of all results of a store; demand that no litter is there."""
     if litter := [path.name for path in store.rglob("*.part")]:
         raise WrongError(f"a killed run left {litter}")
     files = (path for path in store.rglob("*") if path.name in RESULTS)

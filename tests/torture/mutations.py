@@ -92,7 +92,7 @@ BLIND: tuple[Damage, ...] = (_flip, _flip, _edit, _edit, _cut, _insert, _repeat,
 
 
 def edited(plain: Any, chance: Random, odd: tuple[Any, ...] = ODD) -> Any:
-    """Return nested data with one place replaced, dropped, renamed or doubled; the rest is shared."""
+    """Return nested data with one place replaced, dropped or doubled; the rest is shared."""
     if isinstance(plain, dict) and plain and chance.random() < 0.9:
         name = chance.choice(sorted(plain, key=str))
         if chance.random() < 0.15:
@@ -153,15 +153,15 @@ def _zip_members(raw: bytes, chance: Random) -> bytes:
         names = old.namelist()
         chosen, way = chance.choice(names), chance.random()
         for name in names:
-            content = old.read(name)
-            if name == chosen and way < 0.7:
+            content, title = old.read(name), name
+            if name == chosen and way < 0.1:
+                continue
+            if name == chosen and way < 0.8:
                 content = mutate(name, content, chance)[1]
             elif name == chosen:
-                if way < 0.8:
-                    continue
-                name = chance.choice(("../up.npy", "/root.npy", "x", "é.npy", "a" * 200))
+                title = chance.choice(("../up.npy", "/root.npy", "x", "é.npy", "a" * 200))
             how = chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA))
-            new.writestr(name, content, how)
+            new.writestr(title, content, how)
     return made.getvalue()
 
 

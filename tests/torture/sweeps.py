@@ -1,4 +1,4 @@
-"""Sweeps killed with -9, the parent, a child or both: no orphan stays, and the same results come."""
+"""Sweeps killed with -9, parent, child or both: no orphan stays, and the same results come."""
 
 from __future__ import annotations
 

@@ -109,6 +109,11 @@ def _after(name: str, state: Any, order: Any) -> Any:
 
 
 KIND = Kind(
-    "threads", "predictions beside observe, and two observes, over all methods", 84, 2, 120,
-    lambda shared: None, attempt,
-)  # fmt: skip
+    "threads",
+    "predictions beside observe, and two observes, over all methods",
+    84,
+    2,
+    120,
+    lambda shared: None,
+    attempt,
+)

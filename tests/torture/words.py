@@ -55,74 +55,37 @@ WHERE = {
     "GRID": ("table1", "table2", "figure2", "proposition", "table9", "grid.yaml", "mine.yaml"),
     "DATA": ("digits", "folder", "arrays", "mini_imagenet", "cifra"),
 }
-VALUES = (
-    *(
-        "0",
-        "1",
-        "-1",
-        "2",
-        "1e39",
-        "1e-400",
-        "nan",
-        "inf",
-        "-inf",
-        "9223372036854775808",
-        "999999999",
-    ),
+PLAIN = """
+0 1 -1 2 1e39 1e-400 nan inf -inf 9223372036854775808 999999999 0x10 1_000 none null true yes
+[] [1,2] [[ {} 2020-01-01 [2020-01-01] .. / /dev/null /root/x =1+1 -- - -h %s {} file:///tmp
+s3://x/y nope://x https:// [*a] [1e999] cuda cuda:99 mps digits growing 1.5
+"""
+VALUES = [
+    *PLAIN.split(),
     *(
         "1" * 400,
-        "0x10",
-        "1_000",
+        "x" * 300,
+        "x/" * 200,
+        "[" * 2000,
         "",
         " ",
-        "none",
-        "null",
-        "true",
-        "yes",
-        "[]",
-        "[1,2]",
-        "[[",
-        "{}",
         "{a: 1}",
+        "!!binary aGk=",
+        "a\nb",
+        "\t",
     ),
     *(
-        "2020-01-01",
-        "!!binary aGk=",
-        "[2020-01-01]",
         "[!!binary aGk=]",
         "[!!python/name:os.system ]",
         "&a [*a]",
-    ),
-    *(
         "é",
         "名",
         "\u202e",
         "\x1b[31m",
-        "a\nb",
-        "\t",
-        "x" * 300,
-        "x/" * 200,
-        "..",
-        "/",
-        "/dev/null",
-        "/root/x",
+        "١٢",
     ),
-    *(
-        "=1+1",
-        "--",
-        "-",
-        "-h",
-        "%s",
-        "{}",
-        "a\x00b",
-        "\udcff",
-        "file:///tmp",
-        "s3://x/y",
-        "nope://x",
-        "https://",
-    ),
-    *("[*a]", "[1e999]", "[" * 2000, "cuda", "cuda:99", "mps", "digits", "growing", "1.5", "١٢"),
-)
+    *("a\x00b", "\udcff"),
+]
 STRANGE = (
     *(
         "--",
@@ -217,7 +180,7 @@ def _outside(words: list[str], chance: Random) -> Outcome:
     bare["LC_ALL"] = chance.choice(("C", "C.UTF-8", "POSIX"))
 
     def run() -> None:
-        ended = subprocess.run(command, capture_output=True, timeout=100, env=bare)
+        ended = subprocess.run(command, capture_output=True, timeout=100, env=bare, check=False)
         _fits(
             ended.returncode,
             ended.stdout.decode(errors="replace"),
