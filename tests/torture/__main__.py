@@ -85,7 +85,12 @@ def settle(folder: Path) -> None:
 
 def plain(tally: Tally) -> dict[str, object]:
     """Return a tally as JSON."""
-    return {"kind": tally.kind, "counts": tally.counts, "failures": tally.failures}
+    return {
+        "kind": tally.kind,
+        "counts": tally.counts,
+        "failures": tally.failures,
+        "seconds": tally.seconds,
+    }
 
 
 def table(tallies: list[Tally]) -> str:

@@ -292,6 +292,4 @@ def _save(name: str, learner: Any, chance: Random) -> Outcome:
     return judged(f"dualmix.save(tiny({name!r}), {path!r})", call)
 
 
-KIND = Kind(
-    "calls", "library calls with odd arguments", 100_000, EACH, 20, lambda shared: None, attempt
-)
+KIND = Kind("calls", "library calls with odd arguments", 100_000, EACH, 30, attempt)

@@ -22,7 +22,7 @@ from tests.data import makers
 from tests.torture import mutations
 from tests.torture.calls import pixels, tiny
 from tests.torture.jail import Kind, Outcome, WrongError, digest, judged
-from tests.torture.line import RESULTS, answer, checked, run_words, stopped, tiny_arrays
+from tests.torture.line import RESULTS, answer, checked, run_words, stop_early, tiny_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,7 @@ def loosely(got: Any, right: Any, damaged: Path) -> None:
     """Accept any answer that the reader found to be consistent: the files are the user's own."""
 
 
-def _made(names: tuple[str, ...]) -> Callable[[], None]:
-    def make() -> None:
-        for name in names:
-            checked(*run_words(name))
-        stopped(run_words("mir"), 9)
-
-    return make
-
-
 def _store() -> None:
-    _made(("er", "er+dualmix"))()
     probes = (
         "--probes.on",
         "true",
@@ -99,7 +89,10 @@ def _store() -> None:
         "--probes.past",
         "9",
     )
+    checked(*run_words("er"))
+    checked(*run_words("er+dualmix"))
     checked(*run_words("aser"), *probes)
+    stop_early("mir", 9)
 
 
 def _folder(name: str) -> Path:
@@ -299,7 +292,7 @@ SUBJECTS: dict[str, Subject] = {
         same,
         4,
     ),
-    "goes on": Subject(lambda: stopped(run_words("er"), 9), "store/*/[a-z]*.*", _goes_on, same, 4),
+    "goes on": Subject(lambda: stop_early("er", 9), "store/*/[a-z]*.*", _goes_on, same, 4),
     "cache": Subject(_npz, "data/.decoded/*/*.*", _over_cache, same, 4, warm=True),
     "cifar python": Subject(
         _cifar("cifar-100-python"), "data/*/*", _images("cifar100"), own_images, 3
@@ -328,7 +321,7 @@ SUBJECTS: dict[str, Subject] = {
 def _template(shared: Path, name: str) -> tuple[Path, Any]:
     """Return the whole files of a subject and the right answer, made when first asked for."""
     subject, here = SUBJECTS[name], Path.cwd()
-    home = shared / subject.make.__name__.strip("_") if subject.make is _store else shared / name
+    home = shared / ("store" if subject.make is _store else name)
     with FileLock(shared / "lock"):
         if not home.is_dir():
             (shared / "new").mkdir()
@@ -426,6 +419,4 @@ def _works() -> None:
     dualmix.load("again.safetensors")
 
 
-KIND = Kind(
-    "files", "damaged and forged files of every kind", 20_000, 1, 90, lambda shared: None, attempt
-)
+KIND = Kind("files", "damaged and forged files of every kind", 20_000, 1, 90, attempt)

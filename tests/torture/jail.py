@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -55,11 +55,11 @@ class Kind:
         Tries of one case.
     seconds
         Longest time between two outcomes of a case.
-    prepare
-        Makes the files that all cases share, in a child of its own.
     attempt
         Tries one case: it gets the shared folder, its chance and its number, and works in an empty
         current folder.
+    prepare
+        Makes the files that all cases share, in a child of its own.
     """
 
     name: str
@@ -67,8 +67,8 @@ class Kind:
     count: int
     each: int
     seconds: float
-    prepare: Callable[[Path], None]
     attempt: Callable[[Path, Random, int], Iterator[Outcome]]
+    prepare: Callable[[Path], None] = lambda shared: None
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ def judged(story: str, call: Callable[[], object]) -> Outcome:
         return Outcome("wrong", story, str(fault))
     except DualmixError as fault:
         said = str(fault)
-        plain = len(said) > 15 and (said.isprintable() or "\n" in said)
+        plain = len(said) > 15 and re.sub(r"[\n\t]", "", said).isprintable()
         return Outcome("typed", story) if plain else Outcome("untyped", story, f"says {said!r}")
     except KeyboardInterrupt:
         raise
@@ -299,8 +299,3 @@ def digest(state: Any) -> str:
 
     take(state)
     return found.hexdigest()
-
-
-def pick(chance: Random, *options: Sequence[Any]) -> Any:
-    """Return one of several lists' members, each list being equally likely."""
-    return chance.choice(chance.choice(options))

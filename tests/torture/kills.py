@@ -137,12 +137,4 @@ def _saving(chance: Random, method: str) -> Iterator[Outcome]:
     yield from _counted(f"kill -9 while tiny({method!r}) is saved", kill, end)
 
 
-KIND = Kind(
-    "kills",
-    "runs and saves killed with -9, over all methods",
-    500,
-    KILLS,
-    120,
-    lambda shared: None,
-    attempt,
-)
+KIND = Kind("kills", "runs and saves killed, over all methods", 500, KILLS, 120, attempt)

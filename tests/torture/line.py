@@ -11,10 +11,8 @@ import numpy as np
 
 from dualmix.errors import DualmixError
 
-TINY = (
-    *("--stream.first", "2", "--stream.batch", "50", "--model.width", "2", "--save_every", "4"),
-    "--quiet",
-)
+SETTINGS = {"stream.first": 2, "stream.batch": 50, "model.width": 2, "save_every": 4}
+TINY = [word for name, value in SETTINGS.items() for word in (f"--{name}", str(value))]
 RESULTS = (
     *(
         "learner.safetensors",
@@ -34,7 +32,7 @@ def call(*words: object) -> tuple[int, str, str]:
 
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-    code: object = 0
+    code: Any = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main([str(word) for word in words])
@@ -64,28 +62,32 @@ def answer(*words: object) -> Any:
     return json.loads(checked(*words, "--json")[0])
 
 
-def run_words(method: str, store: str = "store") -> list[str]:
-    """Return a tiny run of a method, whatever settings it has."""
+def tiny_values(method: str) -> dict[str, str]:
+    """Return the settings of a tiny run of a method."""
     import dualmix
 
     fields = type(dualmix.compose(method).config.method).model_fields
     small = {"memory": 30, "memory_batch": 5, "candidates": 10, "epochs": 1}
-    flags = [(f"--method.{name}", str(value)) for name, value in small.items() if name in fields]
-    return ["run", method, *TINY, "--store", store, *(word for pair in flags for word in pair)]
+    own = {f"method.{name}": value for name, value in small.items() if name in fields}
+    return {name: str(value) for name, value in {**SETTINGS, **own}.items()}
 
 
-def stopped(words: list[str], after: int) -> None:
-    """Run and stop after some steps, as a signal would."""
-    import dualmix.cli.run as command
+def run_words(method: str) -> list[str]:
+    """Return the command of a tiny run of a method."""
+    flags = [word for name, value in tiny_values(method).items() for word in (f"--{name}", value)]
+    return ["run", method, *flags, "--store", "store", "--quiet"]
+
+
+def stop_early(method: str, after: int) -> None:
+    """Make a tiny run and stop it after some steps, as a signal would."""
+    import dualmix
+    from dualmix.runs.run import Stopped
 
     left = iter([False] * after)
-    real = command.asked_to_stop
-    command.asked_to_stop = lambda: lambda: next(left, True)
-    try:
-        if call(*words)[0] != 130:
-            raise RuntimeError("the run did not stop")
-    finally:
-        command.asked_to_stop = real
+    composed = dualmix.compose(method, tiny_values(method))
+    with contextlib.suppress(Stopped):
+        dualmix.train(composed, dualmix.open_store("store"), stop=lambda: next(left, True))
+        raise RuntimeError("the run did not stop")
 
 
 def tiny_arrays(path: str) -> None:

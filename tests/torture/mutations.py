@@ -12,24 +12,9 @@ from random import Random
 from typing import Any
 
 Damage = Callable[[bytes, Random], bytes]
-ODD = (
-    *(
-        None,
-        True,
-        0,
-        -1,
-        1.5,
-        10**19,
-        1e308,
-        float("nan"),
-        float("inf"),
-        "",
-        "x",
-        "../x",
-        "\x1b[31m",
-    ),
-    *([], {}, [[]], {"": None}, "é" * 300, "=1+1", "\ud800", 2**31, 0.1, [1, "a"], "NaN", -(2**63)),
-)
+NUMBERS = (0, -1, 1.5, 10**19, 1e308, float("nan"), float("inf"), 2**31, 0.1, -(2**63))
+TEXTS = ("", "x", "../x", "\x1b[31m", "é" * 300, "=1+1", "\ud800", "NaN")
+ODD = (*NUMBERS, *TEXTS, None, True, [], {}, [[]], {"": None}, [1, "a"])
 
 
 def mutate(name: str, raw: bytes, chance: Random) -> tuple[str, bytes]:

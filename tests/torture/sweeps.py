@@ -101,4 +101,4 @@ def _kill(sweep: subprocess.Popen[bytes], store: Path, whom: str) -> None:
         sweep.send_signal(signal.SIGHUP)
 
 
-KIND = Kind("sweeps", "sweeps killed with -9: parent, child or both", 50, 1, 400, prepare, attempt)
+KIND = Kind("sweeps", "sweeps killed: parent, child or both", 50, 1, 400, attempt, prepare)

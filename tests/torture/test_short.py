@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SHARE = {"calls": 300, "files": 40, "words": 30, "kills": 10, "threads": 4}
+SHARE = {"calls": 200, "files": 24, "words": 20, "kills": 5, "threads": 4}
 ROOT = Path(__file__).parents[2]
 
 

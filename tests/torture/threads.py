@@ -108,12 +108,4 @@ def _after(name: str, state: Any, order: Any) -> Any:
     return learner
 
 
-KIND = Kind(
-    "threads",
-    "predictions beside observe, and two observes, over all methods",
-    84,
-    2,
-    120,
-    lambda shared: None,
-    attempt,
-)
+KIND = Kind("threads", "predict beside observe, and two observes", 84, 2, 120, attempt)

@@ -107,7 +107,7 @@ SLOW = ("stream.epochs", "method.epochs", "method.iterations", "method.mix.copie
 def prepare(shared: Path) -> None:
     """Make a store, a grid file and a configuration to name."""
     os.chdir(shared)
-    call("run", "er", *TINY, "--method.memory", "20", "--store", "store")
+    call("run", "er", *TINY, "--method.memory", "20", "--store", "store", "--quiet")
     Path("grid.yaml").write_text("presets: [er]\nseeds: 1\nvalues: {stream.first: 1}\n")
     call("explain", "er")
     (run,) = Path("store").iterdir()
@@ -133,11 +133,15 @@ def line(chance: Random) -> list[str]:
             odd += _pair(chance.choice((*flags, *flags, chance.choice(STRANGE))), chance)
     if chance.random() < 0.1:
         odd.insert(chance.randrange(len(odd) + 1), chance.choice(VALUES))
-    tiny = [*TINY[:-1], "--stream.epochs", "1"] if command == "run" else []
+    tiny = [*TINY, "--stream.epochs", "1"] if command == "run" else []
     used = {word.partition("=")[0] for word in odd}
     pairs = zip(tiny[::2], tiny[1::2], strict=True)
     kept = [word for pair in pairs if pair[0] not in used for word in pair]
     return [*command.split(), *words, *kept, *odd]
+
+
+def _short(word: str) -> str:
+    return f"{word[:2]!r} * {len(word) // 2}" if len(word) > 100 else repr(word)
 
 
 def _pair(flag: str, chance: Random) -> list[str]:
@@ -155,7 +159,7 @@ def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
     if index % 20 == 19:
         yield _outside(words, chance)
         return
-    yield judged(f"main({words!r})", lambda: _fits(*call(*words)))
+    yield judged(f"main([{', '.join(map(_short, words))}])", lambda: _fits(*call(*words)))
 
 
 def _fits(code: int, out: str, err: str) -> None:
@@ -190,4 +194,4 @@ def _outside(words: list[str], chance: Random) -> Outcome:
     return judged(f"dualmix {raw!r}", run)
 
 
-KIND = Kind("words", "command lines of all commands", 5_000, 1, 120, prepare, attempt)
+KIND = Kind("words", "command lines of all commands", 5_000, 1, 120, attempt, prepare)
