@@ -3,7 +3,9 @@
     dualmix run my-method --plugin examples/my_method.py
     dualmix run my-method --plugin examples/my_method.py --method.memory 100 --method.bonus 5
 
-Hold yours against the contract of all methods with `dualmix.testing.check(MyMethod())`.
+It has the shape of every file in `dualmix/methods`: the paper (here: none), the method's own rule,
+its settings and how it is built. Hold yours against the contract of all methods with
+`dualmix.testing.check(MyMethod())`.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualmix import Batch, Classifier, Learner, Memory, Rng, register, value
+from dualmix import Batch, Classifier, Learner, Memory, Rng, register, setting
 from dualmix.methods import Rehearsal
 
 
 @dataclass(frozen=True)
-class Absent:
-    """Rehearse only classes that the incoming batch lacks: those it has are being learned anyway."""
+class AbsentRetrieve:
+    """Rehearse only classes that the new batch lacks: those it has are being learned anyway."""
 
     count: int
 
@@ -34,10 +36,9 @@ class Absent:
 class MyMethod(Rehearsal):
     """Experience replay that rehearses only the classes that are absent from the new batch."""
 
-    bonus: int = value(0, "images rehearsed beyond memory_batch", ge=0)
+    bonus: int = setting(0, "images rehearsed beyond memory_batch", ge=0)
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Put the parts together: reservoir update, our own retrieval."""
-        return self.replay(
-            model, rng, self.reservoir_update(), Absent(self.memory_batch + self.bonus)
-        )
+        retrieve = AbsentRetrieve(self.memory_batch + self.bonus)
+        return self.replay(model, rng, self.reservoir_update(), retrieve)

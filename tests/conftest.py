@@ -32,15 +32,20 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test registers is forgotten after it, so that no test depends on what ran before
     it.
     """
     import dualmix.methods  # noqa: F401
     from dualmix import registry
+    from dualmix.data import DATASETS
 
     for known in ("_METHODS", "_PRESETS", "_ADDITIONS"):
         monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
+    kept = dict(DATASETS)
+    yield
+    DATASETS.clear()
+    DATASETS.update(kept)
 
 
 @pytest.fixture(scope="session")

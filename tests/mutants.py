@@ -1,9 +1,9 @@
 """Mutation run: change a module in every small way and see whether its tests notice.
 
-    python tests/mutants.py mixing tests/test_mixing.py            # every mutant of
-    src/dualmix/mixing.py python tests/mutants.py mixing tests/test_mixing.py 0/4        # the first
-    of four parts python tests/mutants.py mixing tests/test_mixing.py outweighs  # those in one
-    function
+    # every mutant of src/dualmix/methods/dualmix.py, the first of four parts, those in one function
+    python tests/mutants.py methods.dualmix tests/methods/test_dualmix.py
+    python tests/mutants.py methods.dualmix tests/methods/test_dualmix.py 0/4
+    python tests/mutants.py methods.dualmix tests/methods/test_dualmix.py outweighs
 
 Each mutant runs in a fork of a process that has everything else loaded. A mutant that survives is a
 fault of the tests unless `EXPLAINED` says why no test can notice it. The package mutmut starts the
@@ -46,7 +46,6 @@ COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
 }
 SWAPPED = (
     {"a", "b"},
-    {"views", "others"},
     {"mu_x", "mu_y"},
     {"i", "j"},
     {"old_x", "new_x"},
@@ -59,7 +58,6 @@ SWAPPED = (
     {"weight", "bias"},
     {"min", "max"},
     {"any", "all"},
-    {"young", "current"},
 )
 """Names that are easily taken for each other."""
 
@@ -69,18 +67,14 @@ EXPLAINED = {
     ".cpu()": "the same, towards the host",
     ".detach()": "gradients are not asked for where it is used: it saves work only",
     "slots=True": "saves memory only",
-    "_known: if not self.sightings": "a shortcut: every class has been seen at least 0 times",
-    "_known: return r": "the same",
-    "count < 2": "one row cannot be deranged; for two the loop below finds the one derangement",
-    "x -> y in columns, starts =": "there are as many labels as images, on one device",
-    "x -> y in to = torch.from_numpy(rows)": "the same",
+    "x -> y in partner = torch.from_numpy(": "images and labels lie on one device",
     "x -> y in mu = beta(": "the same",
     "new.x -> new.y in i, j =": "the same",
     "new.x -> new.y in mu_x = beta(": "the same",
     "new -> old in i, j =": "old and new lie on one device",
     "new -> old in mu_x = beta(": "the same",
     "new -> old in fresh =": "the same",
-    "new -> old in r = (known": "a pair has one old and one new row: there are as many",
+    "new -> old in return ratio": "a pair has one old and one new row: there are as many",
     "i -> j in mu_x = beta(": "the same",
     'i -> j in "adpmix pairs"': "the same",
     "a -> b in mu = mu.view": "what is blended has one shape",

@@ -15,13 +15,12 @@ import torch
 from dualmix import registry, testing
 from dualmix.config.compose import compose
 from dualmix.errors import InputError
-from dualmix.learn.learners.replay import Replay
 from dualmix.learn.memory import Memory
-from dualmix.learn.policies.reservoir import Reservoir
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.replay import Replay
+from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.methods import ER
 from dualmix.registry import Method
-from dualmix.settings import value
+from dualmix.settings import setting
 
 SMALL, SHAPES = (1, 8, 8), ((3, 32, 32), (3, 64, 64), (3, 84, 84))
 SMOKE = (
@@ -266,10 +265,10 @@ def test_only_a_memory_of_nothing_may_be_refused() -> None:
     """Settings may demand one image, not more."""
 
     class Modest(ER):
-        memory: int = value(20, "images", ge=1)
+        memory: int = setting(20, "images", ge=1)
 
     class Greedy(ER):
-        memory: int = value(20, "images", ge=2)
+        memory: int = setting(20, "images", ge=2)
 
     registry._METHODS["modest"], Modest.kind = Modest, "modest"
     testing.CHECKS["a_small_memory_works"](Modest(), SMALL)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed as Composed
-    from dualmix.config.compose import Config as Config
     from dualmix.config.compose import compose as compose
+    from dualmix.config.fields import Config as Config
     from dualmix.data import Data as Data
+    from dualmix.data import Decoded as Decoded
     from dualmix.data import Images as Images
     from dualmix.data import load as load_data
+    from dualmix.data import register_dataset as register_dataset
     from dualmix.data.stream import Plan as Plan
     from dualmix.data.stream import Stream as Stream
     from dualmix.data.stream import plan as plan
@@ -22,15 +24,12 @@ if TYPE_CHECKING:
     from dualmix.errors import InputError as InputError
     from dualmix.errors import StoreError as StoreError
     from dualmix.learn.augment import transform as transform
-    from dualmix.learn.learners.replay import Replay as Replay
     from dualmix.learn.memory import Memory as Memory
-    from dualmix.learn.mixing import AdpMix as AdpMix
-    from dualmix.learn.mixing import EnMix as EnMix
-    from dualmix.learn.mixing import View as View
     from dualmix.learn.network import Classifier as Classifier
     from dualmix.learn.network import ReducedResNet18 as ReducedResNet18
-    from dualmix.learn.policies.reservoir import Reservoir as Reservoir
-    from dualmix.learn.policies.uniform import Uniform as Uniform
+    from dualmix.learn.replay import Replay as Replay
+    from dualmix.learn.sampling import Reservoir as Reservoir
+    from dualmix.learn.sampling import Uniform as Uniform
     from dualmix.learn.types import Batch as Batch
     from dualmix.learn.types import Learner as Learner
     from dualmix.learn.types import Placement as Placement
@@ -46,6 +45,9 @@ if TYPE_CHECKING:
     from dualmix.methods import Finetune as Finetune
     from dualmix.methods import GDumb as GDumb
     from dualmix.methods import Mixing as Mixing
+    from dualmix.methods.dualmix import AdpMix as AdpMix
+    from dualmix.methods.dualmix import EnMix as EnMix
+    from dualmix.methods.dualmix import View as View
     from dualmix.registry import Method as Method
     from dualmix.registry import register as register
     from dualmix.rng import Rng as Rng
@@ -55,16 +57,24 @@ if TYPE_CHECKING:
     from dualmix.runs.build import save as save
     from dualmix.runs.run import Result as Result
     from dualmix.runs.run import run as train
-    from dualmix.settings import value as value
+    from dualmix.settings import setting as setting
     from dualmix.store.folder import Store as Store
     from dualmix.store.remote import open_store as open_store
 
+    __version__: str
+
 _HOMES = {
-    "config.compose": ("Composed", "Config", "compose"),
-    "data": ("Data", "Images", "load_data"),
+    "config.compose": ("Composed", "compose"),
+    "config.fields": ("Config",),
+    "data": ("Data", "Decoded", "Images", "load_data", "register_dataset"),
+    "data.stream": ("Plan", "Stream", "plan"),
     "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),
-    "learn.learners.replay": ("Replay",),
+    "learn.augment": ("transform",),
     "learn.memory": ("Memory",),
+    "learn.network": ("Classifier", "ReducedResNet18"),
+    "learn.replay": ("Replay",),
+    "learn.sampling": ("Reservoir", "Uniform"),
+    "learn.types": ("Batch", "Learner", "Placement"),
     "methods": (
         "AGEM",
         "ASER",
@@ -79,22 +89,19 @@ _HOMES = {
         "GDumb",
         "Mixing",
     ),
-    "learn.mixing": ("AdpMix", "EnMix", "View"),
-    "learn.network": ("Classifier", "ReducedResNet18"),
-    "learn.policies.reservoir": ("Reservoir",),
-    "learn.policies.uniform": ("Uniform",),
-    "runs.build": ("build", "create", "load", "save"),
+    "methods.dualmix": ("AdpMix", "EnMix", "View"),
     "registry": ("Method", "register"),
-    "store.remote": ("open_store",),
     "rng": ("Rng",),
+    "runs.build": ("build", "create", "load", "save"),
     "runs.run": ("Result", "train"),
-    "settings": ("value",),
+    "settings": ("setting",),
     "store.folder": ("Store",),
-    "data.stream": ("Plan", "Stream", "plan"),
-    "learn.augment": ("transform",),
-    "learn.types": ("Batch", "Learner", "Placement"),
+    "store.remote": ("open_store",),
 }
-_RENAMED = {"load_data": "load", "train": "run"}
+_AT_HOME = {"load_data": "load", "train": "run"}
+"""What a name is called in its own module."""
+_RENAMED = {"value": "setting"}
+"""Older public names, which still work in this release."""
 __all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
 
 
@@ -102,9 +109,18 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for, so that the command line starts without
     torch.
     """
+    if name == "__version__":
+        return import_module("importlib.metadata").version("dualmix")
+    if name in _RENAMED:
+        import_module("dualmix.deprecate").renamed(name, _RENAMED[name], gone_in="0.2")
+        name = _RENAMED[name]
     for home, names in _HOMES.items():
         if name in names:
-            found = getattr(import_module(f"dualmix.{home}"), _RENAMED.get(name, name))
-            globals()[name] = found
-            return found
+            public = getattr(import_module(f"dualmix.{home}"), _AT_HOME.get(name, name))
+            globals()[name] = public
+            return public
     raise AttributeError(f"module 'dualmix' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

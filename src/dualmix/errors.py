@@ -2,7 +2,7 @@
 
 
 class DualmixError(Exception):
-    """Base of all faults that are not bugs; the command line prints the message and exits with 2."""
+    """Base of all faults that are not bugs; the command line prints it and exits with 2."""
 
 
 class ConfigError(DualmixError):

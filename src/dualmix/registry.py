@@ -11,7 +11,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
@@ -47,6 +48,8 @@ class Preset:
         Where the row stands in the paper, or "-".
     sources
         Whose choice the values are, by the same paths; those left out are ours.
+    cite
+        Authors, year and arXiv id of the papers it comes from.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Preset:
     paper: str = "-"
     values: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
+    cite: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Addition:
         Settings of that group and the values they are set to.
     source
         Whose choice these values are.
+    cite
+        Authors, year and arXiv id of the paper it comes from.
     """
 
     name: str
@@ -79,6 +85,7 @@ class Addition:
     paper: Mapping[str, str]
     values: Mapping[str, Any]
     source: Source = "ours"
+    cite: str = ""
 
 
 _METHODS: dict[str, type[Method]] = {}
@@ -88,16 +95,23 @@ M = TypeVar("M", bound=type[Method])
 
 
 def register(
-    name: str, *, paper: str = "-", values: Mapping[str, Any] | None = None, source: Source = "ours"
+    name: str,
+    *,
+    paper: str = "-",
+    cite: str = "",
+    values: Mapping[str, Any] | None = None,
+    source: Source = "ours",
 ) -> Callable[[M], M]:
     """Make a method known by name, with a preset of the same name.
 
     Parameters
     ----------
     name
-        What users type; the first line of the class's docstring is shown beside it.
+        What users type; the first paragraph of the class's docstring is shown beside it.
     paper
-        Where the method stands in the paper.
+        Where the method stands in the DualMix paper.
+    cite
+        Authors, year and arXiv id of the method's own paper.
     values
         What the preset sets apart from the method's own defaults.
     source
@@ -119,10 +133,9 @@ def register(
             )
         method.kind = name
         _METHODS[name] = method
-        doc = (method.__doc__ or "").strip().split("\n")[0]
-        add_preset(
-            Preset(name, name, doc, paper, values or {}, dict.fromkeys(values or {}, source))
-        )
+        doc = " ".join((method.__doc__ or "").strip().split("\n\n")[0].split())
+        sources = dict.fromkeys(values or {}, source)
+        add_preset(Preset(name, name, doc, paper, values or {}, sources, cite))
         return method
 
     return enter
@@ -141,7 +154,7 @@ def add_addition(addition: Addition) -> None:
 def presets() -> dict[str, Preset]:
     """Return all presets by name, each also with every addition that fits it."""
     _load_installed()
-    found = dict(_PRESETS)
+    known = dict(_PRESETS)
     for host in _PRESETS.values():
         for extra in _ADDITIONS.values():
             if extra.group in _METHODS[host.kind].model_fields:
@@ -153,10 +166,10 @@ def presets() -> dict[str, Preset]:
                 }
                 sources = {**host.sources, **dict.fromkeys(values, extra.source)}
                 paper = extra.paper.get(host.name, "-")
-                found[name] = Preset(
-                    name, host.kind, doc, paper, {**host.values, **values}, sources
-                )
-    return found
+                cite = "; ".join(text for text in (host.cite, extra.cite) if text)
+                joined = {**host.values, **values}
+                known[name] = Preset(name, host.kind, doc, paper, joined, sources, cite)
+    return known
 
 
 def additions() -> dict[str, tuple[Addition, list[str]]]:
@@ -174,7 +187,9 @@ def additions() -> dict[str, tuple[Addition, list[str]]]:
 
 
 def get_addition(name: str, method: type[Method]) -> tuple[str, dict[str, Any]]:
-    """Return the group of a method's settings that an addition sets, and the values it sets there."""
+    """Return the group of a method's settings that an addition sets, and the values it sets
+    there.
+    """
     extra = _ADDITIONS.get(name)
     if extra is None:
         raise ConfigError(
@@ -190,15 +205,15 @@ def get_addition(name: str, method: type[Method]) -> tuple[str, dict[str, Any]]:
 
 def get_preset(name: str) -> Preset:
     """Return a preset, or name the nearest one."""
-    found = presets().get(name)
-    if found is None:
+    preset = presets().get(name)
+    if preset is None:
         host, extras = split_name(name)
         for extra in extras if host in _METHODS else ():
             get_addition(extra, _METHODS[host])
         raise ConfigError(
             f"There is no method {name!r}{nearest(name, presets())} (`dualmix methods` lists all)."
         )
-    return found
+    return preset
 
 
 def get_method(kind: str) -> type[Method]:
@@ -206,7 +221,8 @@ def get_method(kind: str) -> type[Method]:
     _load_installed()
     if kind not in _METHODS:
         raise ConfigError(
-            f"There is no method {kind!r}{nearest(kind, _METHODS)} (a plugin's methods need --plugin)."
+            f"There is no method {kind!r}{nearest(kind, _METHODS)} (a plugin's methods need "
+            "--plugin)."
         )
     return _METHODS[kind]
 
@@ -255,10 +271,16 @@ def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
+@cache
+def _installed(read: Callable[..., Iterable[EntryPoint]]) -> tuple[EntryPoint, ...]:
+    """Return the methods of other packages; reading their metadata is slow, so it is done once."""
+    return tuple(read(group="dualmix.methods"))
+
+
 def _load_installed() -> None:
     importlib.import_module("dualmix.methods")
 
-    for point in entry_points(group="dualmix.methods"):
+    for point in _installed(entry_points):
         if point.name not in _METHODS:
             try:
                 point.load()
@@ -266,6 +288,6 @@ def _load_installed() -> None:
                 raise
             except Exception as fault:
                 raise ConfigError(
-                    f"The installed method {point.name!r} ({point.value}) cannot be loaded: {type(fault).__name__}: "
-                    f"{fault}: mend or remove the package that brings it."
+                    f"The installed method {point.name!r} ({point.value}) cannot be loaded: "
+                    f"{type(fault).__name__}: {fault}: mend or remove the package that brings it."
                 ) from fault

@@ -1,5 +1,5 @@
-"""Frozen settings: the base of every configuration, and what each value carries for `explain` and
-for `tune`.
+"""Frozen settings: the base of every configuration, and what each setting carries for `explain`
+and for `tune`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Range:
     asked: bool = False
 
 
-def value(
+def setting(
     default: Any,
     doc: str,
     *,

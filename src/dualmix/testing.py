@@ -10,6 +10,7 @@ import copy
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
 from dualmix.errors import InputError
 from dualmix.learn.types import Learner
 from dualmix.registry import Method
@@ -263,7 +264,9 @@ def a_small_memory_works(method: Method, shape: Shape) -> None:
 
 @_demanded
 def memory_stays_in_bounds(method: Method, shape: Shape) -> None:
-    """A learner's `memory` never holds more rows than its capacity, nor a column that no class has."""
+    """A learner's `memory` never holds more rows than its capacity, nor a column that no class
+    has.
+    """
     learner = _learner(method, shape)
     memory = getattr(learner, "memory", None)
     if memory is None:
@@ -321,10 +324,10 @@ def bad_input_is_refused(method: Method, shape: Shape) -> None:
     learner = _taught(_learner(method, shape), _stream(shape, steps=2))
     before = _leaves(learner)
     for what, x, y in _bad_batches(shape):
-        _refuses(lambda x=x, y=y: learner.observe(x, y), what)  # type: ignore[misc]
+        _refuses(partial(learner.observe, x, y), what)
         _same(before, _leaves(learner), f"refusing {what} must leave the learner unchanged")
     for what, x in _bad_images(shape):
-        _refuses(lambda x=x: learner.predict(x), what)  # type: ignore[misc]
+        _refuses(partial(learner.predict, x), what)
         _same(before, _leaves(learner), f"refusing {what} must leave the learner unchanged")
 
 
@@ -333,14 +336,12 @@ def nothing_learned_is_said(method: Method, shape: Shape) -> None:
     """`predict` before anything was learned is an InputError."""
     for classes in (None, 3):
         learner = _learner(method, shape, classes=classes)
-        _refuses(
-            lambda learner=learner: learner.predict(_images(shape, 2, 0)), "predict before observe"
-        )  # type: ignore[misc]
+        _refuses(partial(learner.predict, _images(shape, 2, 0)), "predict before observe")
 
 
 @_demanded
 def the_state_is_plain(method: Method, shape: Shape) -> None:
-    """The state holds plain values and tensors only, so that it is saved and loaded without pickle."""
+    """The state holds plain values and tensors only: it is saved and loaded without pickle."""
     learner = _taught(_learner(method, shape), _stream(shape))
     for path, leaf in _walk(learner.state_dict()):
         _demand(

@@ -343,7 +343,6 @@ def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
         (["report", "--out", "FILE/x.html", "--store", "s"], "cannot be made"),
         (["report", "--figures", "FILE/f", "--store", "s"], "cannot be made"),
         (["export", "--out", "FILE/x", "--store", "s"], "cannot be made"),
-        (["bench", "start", "--out", "FILE/x.json"], "cannot be made"),
         (["run", "er", "--store", ""], "The store has no name"),
         (["run", "none.yaml"], "There is no file none.yaml"),
         (["sweep", "none.yaml"], "There is no grid file none.yaml"),
@@ -414,3 +413,14 @@ def test_a_misspelt_flag_and_a_missing_value_hide_no_other_fault(dualmix_: Comma
         "mean --fresh?",
     ):
         assert words in err
+
+
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [("bench", "python -m benchmarks"), ("calibrate", "python -m studies.calibrate")],
+)
+def test_a_command_that_moved_says_where_it_is(
+    dualmix_: Command, command: str, instead: str
+) -> None:
+    code, out, err = dualmix_(command, "--seeds", "3")
+    assert code == 2 and not out and f"run `{instead}`" in err and err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The commands for many runs: sweep, status, calibrate, proposition."""
+"""The commands for many runs: sweep, status, proposition."""
 
 from __future__ import annotations
 
@@ -99,9 +99,6 @@ def test_status_counts_and_lists(dualmix_: Command, swept: Path) -> None:
         (["sweep", "table1", "--workers", "0"], "--workers must be 1 or more"),
         (["sweep", "table1", "--seed", "3"], "a sweep has --seeds"),
         (["sweep", "table3", "--methods", "gss"], "table3 has no row 'gss'"),
-        (["calibrate", "--readings", "rav"], "did you mean raw"),
-        (["calibrate", "--rows", "er+dax"], "did you mean er+da"),
-        (["calibrate", "--data.nmae", "digits"], "did you mean --data.name"),
         (["proposition"], "give the folder of runs with --store"),
     ],
 )
@@ -111,47 +108,6 @@ def test_mistakes_are_explained(
     code, _, err = dualmix_(*words, "--store", tmp_path / "none")
     assert code == 2 and says in err
     assert not (tmp_path / "none").exists()
-
-
-def test_readings_are_listed(dualmix_: Command) -> None:
-    code, out, _ = dualmix_("calibrate", "--readings", "help")
-    assert code == 0 and narrow(out)
-    for name in ("base", "one-mean", "replaced", "old-task", "joint"):
-        assert name in out
-
-
-def test_a_calibration_on_the_embedded_digits(dualmix_: Command, tmp_path: Path) -> None:
-    flags = (
-        "--data.name",
-        "digits",
-        "--stream.tasks",
-        "5",
-        "--stream.first",
-        "2",
-        "--model.width",
-        "4",
-    )
-    words = (
-        "calibrate",
-        "--readings",
-        "replaced",
-        "--rows",
-        "er+da",
-        "--seeds",
-        "1",
-        *flags,
-        "--store",
-        tmp_path,
-    )
-    code, out, err = dualmix_(*words)
-    assert code == 0 and narrow(out), out
-    assert "3 of 3 runs are done." in err
-    for word in ("the paper", "14.6/48.0", "base", "replaced", "shortened"):
-        assert word in out
-    code, out, _ = dualmix_(*words, "--json")
-    told = json.loads(out)
-    assert {row["reading"] for row in told["readings"]} == {"base", "replaced"}
-    assert {row["state"] for row in told["runs"]} == {"done"}
 
 
 def _alive(pid: int) -> bool:

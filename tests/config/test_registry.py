@@ -63,6 +63,26 @@ def test_the_package_own_methods_are_known() -> None:
     assert get_preset("er").values == {"method.reservoir": "ref"}
 
 
+def test_every_method_but_the_bounds_names_its_paper() -> None:
+    own = {name: preset for name, preset in presets().items() if _is_ours(preset)}
+    bounds = {"finetune", "iid-offline", "iid-online"}
+    assert {name for name, preset in own.items() if not preset.cite} == bounds
+    assert own["er"].cite == "Chaudhry et al., 2019, arXiv:1902.10486"
+    assert own["mir+dualmix"].cite == (
+        "Aljundi et al., 2019, arXiv:1908.04742; Fan et al., 2023, arXiv:2303.07864"
+    )
+    for name, preset in own.items():
+        module = sys.modules[get_method(preset.kind).__module__]
+        for cite in preset.cite.split("; "):
+            *_, place = cite.split(", ")
+            texts = (module.__doc__, dualmix.methods.dualmix.__doc__)
+            assert any(place in (text or "") for text in texts), f"{name}: {cite}"
+
+
+def _is_ours(preset: Preset) -> bool:
+    return get_method(preset.kind).__module__.startswith("dualmix.methods.")
+
+
 def test_every_preset_composes_and_its_values_arrive() -> None:
     for name, preset in presets().items():
         composed = compose(name)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dualmix.learn.augment import (
     CHANGES,
+    NAMES,
     Chain,
     ColourJitter,
     Crop,
@@ -38,7 +39,6 @@ from dualmix.learn.augment import (
     transform,
     turn_hue,
 )
-from dualmix.learn.augment_names import NAMES
 
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 EVERY = {name: transform(name) for name in (*NAMES, "crop-1.3")}
@@ -305,7 +305,7 @@ def test_brightness_by_hand() -> None:
 
 
 def test_contrast_by_hand() -> None:
-    """Grey pixels of 0.2 and 0.6 in the first image, 0.1 and 0.9 in the second: means 0.4 and 0.5."""
+    """Grey pixels 0.2 and 0.6 in the first image, 0.1 and 0.9 in the second: means 0.4, 0.5."""
     x = torch.tensor([[0.2, 0.6], [0.1, 0.9]])[:, None, None].repeat(1, 3, 1, 1)
     expected = torch.tensor([[0.3, 0.5], [0.0, 1.0]])[:, None, None].repeat(1, 3, 1, 1)
     torch.testing.assert_close(contrast(x, by(0.5, 1.4)), expected)

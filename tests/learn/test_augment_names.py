@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
-from dualmix.learn.augment_names import NAMES, check_name, crop_range
+from dualmix.learn.augment import NAMES, check_name, crop_range
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,8 @@ def test_known_names(name: str) -> None:
     [
         (
             "blur",
-            r"no augmentation 'blur': choose standard, identity, flip, jitter, grey, crop or crop-S",
+            r"no augmentation 'blur': choose standard, identity, flip, jitter, grey, crop or "
+            "crop-S",
         ),
         ("Crop", r"no augmentation 'Crop'"),
         ("", r"no augmentation ''"),
@@ -85,5 +86,5 @@ def test_a_wrong_name_is_a_fault_of_the_configuration() -> None:
 
 
 def test_names_are_known_without_torch() -> None:
-    code = "import sys, dualmix.learn.augment_names; sys.exit('torch' in sys.modules)"
+    code = "import sys, dualmix.learn.augment; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,83 +1,13 @@
-"""Losses against their definitions, written out as loops."""
+"""Cross-entropy over three kinds of softmax, against its definition by hand."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dualmix.learn.losses import LEAST, concentration, contrast, cross_entropy, disagreement
-
-
-def contrast_by_loops(views: np.ndarray, y: list[int], t: float) -> float:
-    """Eq. 2 of supervised contrastive learning: a mean over anchors of a mean over their positives."""
-    flat = [(views[i, v], y[i], (i, v)) for i in range(len(views)) for v in range(views.shape[1])]
-    total = 0.0
-    for z, label, at in flat:
-        others = [(o, lab) for o, lab, place in flat if place != at]
-        below = sum(math.exp(float(z @ o) / t) for o, _ in others)
-        parts = [math.log(math.exp(float(z @ o) / t) / below) for o, lab in others if lab == label]
-        total -= sum(parts) / len(parts)
-    return total / len(flat)
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.integers(0, 2), min_size=1, max_size=5),
-    st.integers(0, 99),
-    st.sampled_from([0.1, 0.5, 2.0]),
-)
-def test_contrast_is_its_definition(y: list[int], seed: int, temperature: float) -> None:
-    views = np.random.default_rng(seed).normal(size=(len(y), 2, 4))
-    views /= np.linalg.norm(views, axis=2, keepdims=True)
-    got = contrast(torch.from_numpy(views), torch.tensor(y), temperature)
-    assert float(got) == pytest.approx(contrast_by_loops(views, y, temperature), rel=1e-6, abs=1e-9)
-
-
-def test_contrast_by_hand() -> None:
-    """Two images of two classes, both views of each the same and at right angles to the other's:
-    e/(e + 2).
-    """
-    views = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
-    assert float(contrast(views, torch.tensor([0, 1]), 1.0)) == pytest.approx(
-        -math.log(math.e / (math.e + 2))
-    )
-
-
-def test_contrast_has_a_finite_gradient_also_where_all_is_alike() -> None:
-    views = torch.ones(3, 2, 4, requires_grad=True)
-    contrast(views / 2, torch.tensor([0, 1, 0]), 0.01).backward()
-    assert torch.isfinite(views.grad).all()
-
-
-def test_concentration_by_hand() -> None:
-    """Batch means (3/4, 1/4), (1/2, 1/2) and (1, 0): a mean of three sums of p log p."""
-    tables = [[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]]
-    want = (
-        0.75 * math.log(0.75) + 0.25 * math.log(0.25) + math.log(0.5) + LEAST * math.log(LEAST)
-    ) / 3
-    assert float(concentration(*map(torch.tensor, tables))) == pytest.approx(want)
-    assert float(concentration(torch.full((2, 4), 0.25))) == pytest.approx(-math.log(4))
-
-
-def test_concentration_of_a_certain_batch_has_a_finite_gradient() -> None:
-    p = torch.tensor([[1.0, 0.0]], requires_grad=True)
-    concentration(p).backward()
-    assert torch.isfinite(p.grad).all()
-
-
-def test_disagreement_by_hand() -> None:
-    joint, one, two = (
-        torch.tensor([[0.5, 0.5], [1.0, 0.0]]),
-        torch.tensor([[0.25, 0.75], [1.0, 0.0]]),
-        torch.ones(2, 2) / 2,
-    )
-    # first view: (1/4 + 1/4 + 0 + 0) / 4, second: (0 + 0 + 1/2 + 1/2) / 4
-    assert float(disagreement(joint, one, two)) == pytest.approx((0.125 + 0.25) / 2)
+from dualmix.learn.losses import cross_entropy
 
 
 def loss_by_hand(z: list[float], shares: dict[int, float], groups: list[list[int]]) -> float:

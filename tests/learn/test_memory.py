@@ -21,8 +21,8 @@ def rows(count: int, seed: int = 0) -> torch.Tensor:
     )
 
 
-def place(*slots: int, **notes: torch.Tensor) -> Placement:
-    return Placement(np.array(slots, dtype=np.int64), notes)
+def place(*slots: int, **columns: torch.Tensor) -> Placement:
+    return Placement(np.array(slots, dtype=np.int64), columns)
 
 
 def test_rows_are_kept_byte_for_byte() -> None:
@@ -79,16 +79,16 @@ def test_gaps_and_overruns_are_bugs(slots: tuple[int, ...]) -> None:
     assert len(memory) == 0 and not memory.x.any()
 
 
-def test_notes_are_filed_beside_their_rows() -> None:
+def test_columns_are_filed_beside_their_rows() -> None:
     memory = Memory(3, SHAPE)
     score = torch.tensor([0.1, 0.2, 0.3])
     logits = torch.arange(6.0).view(3, 2)
     memory.write(place(0, -1, 1, score=score, logits=logits), rows(3), torch.tensor([1, 2, 3]))
-    assert memory.notes["score"].tolist() == pytest.approx([0.1, 0.3, 0.0])
-    assert memory.notes["logits"].tolist() == [[0, 1], [4, 5], [0, 0]]
+    assert memory.columns["score"].tolist() == pytest.approx([0.1, 0.3, 0.0])
+    assert memory.columns["logits"].tolist() == [[0, 1], [4, 5], [0, 0]]
     memory.write(place(1, 2, score=torch.tensor([9.0, 8.0])), rows(2), torch.tensor([4, 5]))
-    assert memory.notes["score"].tolist() == pytest.approx([0.1, 9.0, 8.0])
-    assert memory.notes["logits"].shape == (3, 2)
+    assert memory.columns["score"].tolist() == pytest.approx([0.1, 9.0, 8.0])
+    assert memory.columns["logits"].shape == (3, 2)
 
 
 def test_a_memory_of_nothing() -> None:
@@ -156,11 +156,11 @@ def test_state_goes_round(filled: int) -> None:
     assert torch.equal(other.x[:filled], memory.x[:filled]) and torch.equal(
         other.y[:filled], memory.y[:filled]
     )
-    assert set(other.notes) == set(memory.notes)
-    for name, note in memory.notes.items():
+    assert set(other.columns) == set(memory.columns)
+    for name, note in memory.columns.items():
         assert (
-            torch.equal(other.notes[name][:filled], note[:filled])
-            and other.notes[name].dtype == note.dtype
+            torch.equal(other.columns[name][:filled], note[:filled])
+            and other.columns[name].dtype == note.dtype
         )
     for table in (memory, other):
         table.write(place(filled % 4, score=torch.tensor([5.0])), rows(1, 3), torch.tensor([9]))

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from scipy import stats
 
 from dualmix.errors import ConfigError, InputError
-from dualmix.learn.network import Block, Classifier, ReducedResNet18, folded, glance
+from dualmix.learn.modes import eval_mode, fused_bn
+from dualmix.learn.network import Block, Classifier, ReducedResNet18
 
 
 def small(shape: tuple[int, int, int] = (1, 8, 8), **more: Any) -> Classifier:
@@ -325,7 +326,7 @@ def test_pixels_are_divided_by_255() -> None:
 def test_glance_leaves_statistics_mode_and_gradients_alone(training: bool) -> None:
     model = small(classes=3).train(training)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with glance(model):
+    with eval_mode(model):
         inside = model(images((1, 8, 8)))
         assert not model.training and not inside.requires_grad
     assert model.training is training and all(m.training is training for m in model.modules())
@@ -336,7 +337,7 @@ def test_glance_leaves_statistics_mode_and_gradients_alone(training: bool) -> No
 
 def test_glance_restores_the_mode_after_a_fault() -> None:
     model = small(classes=3).train()
-    with pytest.raises(ZeroDivisionError), glance(model):
+    with pytest.raises(ZeroDivisionError), eval_mode(model):
         raise ZeroDivisionError
     assert model.training and torch.is_grad_enabled()
 
@@ -351,7 +352,7 @@ def test_glance_restores_the_mode_after_a_fault() -> None:
         ((2, 5, 9), 17, ()),
     ],
 )
-def test_folded_batch_norm_gives_the_same_answers(
+def test_fused_batch_norm_gives_the_same_answers(
     shape: tuple[int, int, int], width: int, mean: tuple
 ) -> None:
     model = Classifier(
@@ -370,15 +371,15 @@ def test_folded_batch_norm_gives_the_same_answers(
     x = torch.rand((6, *shape), generator=chance).to(memory_format=torch.channels_last)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.train()
-    with glance(model):
+    with eval_mode(model):
         plain = model(x)
-    with folded(model):
+    with fused_bn(model):
         quick = model(x)
         assert not quick.requires_grad
     assert model.training
     torch.testing.assert_close(quick, plain, rtol=1e-5, atol=1e-5 * float(plain.abs().max()))
     assert not torch.equal(quick, torch.zeros_like(quick))
-    with glance(model):
+    with eval_mode(model):
         assert torch.equal(model(x), plain)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
@@ -387,9 +388,9 @@ def test_folded_batch_norm_gives_the_same_answers(
 def test_folding_follows_the_weights_of_the_moment() -> None:
     model = Classifier((1, 8, 8), classes=3, seed=0, width=4)
     x = torch.rand(2, 1, 8, 8)
-    with folded(model):
+    with fused_bn(model):
         first = model(x)
     with torch.no_grad():
         model.backbone.blocks[0].bn1.weight.mul_(3)
-    with folded(model):
+    with fused_bn(model):
         assert not torch.allclose(model(x), first)

@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from dualmix import create
-from dualmix.config.compose import Model, compose
-from dualmix.learn.learners.parts import Parts
-from dualmix.learn.network import Classifier, exactly, folded
+from dualmix.config.compose import compose
+from dualmix.config.fields import Model
+from dualmix.learn.common import Parts
+from dualmix.learn.modes import fused_bn, in_float32
+from dualmix.learn.network import Classifier
 from dualmix.registry import get_method, presets
 from dualmix.runs.build import build, load, save
 
@@ -85,7 +87,7 @@ def test_features_and_logits_are_rounded_but_float32(fold: bool) -> None:
     outputs = []
     for model in (exact, rough):
         if fold:
-            with folded(model):
+            with fused_bn(model):
                 outputs.append((model.embed(x), model(x)))
         else:
             outputs.append((model.embed(x), model(x)))
@@ -110,7 +112,7 @@ def test_a_model_can_be_looked_at_exactly() -> None:
         for p in ("float32", "bfloat16")
     )
     x = torch.from_numpy(np.random.default_rng(0).random((6, *SHAPE), dtype=np.float32))
-    with exactly(rough):
+    with in_float32(rough):
         assert torch.equal(rough(x), exact(x))
     assert rough.precision == "bfloat16" and not torch.equal(rough(x), exact(x))
 

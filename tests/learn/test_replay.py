@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dualmix.learn.learners.replay import Replay
 from dualmix.learn.memory import Memory
-from dualmix.learn.network import CHUNK, Classifier
-from dualmix.learn.policies.reservoir import Reservoir
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.modes import CHUNK
+from dualmix.learn.network import Classifier
+from dualmix.learn.replay import Replay
+from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.learn.types import Placement
 from dualmix.methods import ER, Finetune
 from dualmix.rng import Rng
@@ -40,7 +40,7 @@ class Chosen:
 
 
 def replay(retrieve: Any, capacity: int = 12, classes: int | None = 4, **more: Any) -> Replay:
-    """Return a learner whose columns 0..3 are the labels 0..3 and whose memory is already filled."""
+    """Return a learner whose columns 0..3 are the labels 0..3 and whose memory is filled."""
     model = Classifier(SHAPE, classes=classes, width=4, seed=1)
     model.admit(np.arange(4))
     learner = Replay(

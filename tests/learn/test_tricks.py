@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from dualmix.errors import ConfigError
-from dualmix.learn.learners.replay import Replay
-from dualmix.learn.learners.tricks import Tricks
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.reservoir import Reservoir
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.replay import Replay, Tricks
+from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.learn.types import Batch
 from dualmix.methods import ER
 from dualmix.rng import Rng
@@ -36,11 +34,11 @@ SLOTS = [7, 2, 5]
 
 
 class Halves:
-    """A mix with known labels: each new image with the rehearsed one in its place, half and half."""
+    """A mix with known labels: each new image and the rehearsed one in its place, by halves."""
 
     weight = 0.5
 
-    def __call__(self, new: Batch, old: Batch, model: Classifier, seen: Any, rng: Any) -> Batch:
+    def __call__(self, new: Batch, old: Batch, model: Classifier, ages: Any, rng: Any) -> Batch:
         rows = torch.zeros(len(old), len(model.weight))
         for row in range(len(old)):
             rows[row, new.y[row]] += 0.5
@@ -77,9 +75,9 @@ def test_a_step_with_mixes_by_hand(softmax: Any, forward: Any, classes: int | No
     got = learner(
         classes, forward=forward, mixes={"halves": Halves()}, tricks=Tricks(softmax=softmax)
     )
-    got.seen.note(np.array([0, 1]))
+    got.ages.note(np.array([0, 1]))
     got.consolidate()
-    assert got.seen.border == 2
+    assert got.ages.known_before_task == 2
     got.memory.y[SLOTS] = torch.tensor([0, 2, 0])
     x, y = images(4, 1), np.array([3, 3, 1, 3])
     new, (old_x, old_y) = floats(x), stored(got.memory, SLOTS)
@@ -108,7 +106,7 @@ def test_a_step_with_mixes_by_hand(softmax: Any, forward: Any, classes: int | No
 
 @pytest.mark.parametrize("softmax", ["all", "labels"])
 def test_review_by_hand(softmax: Any) -> None:
-    """Two whole batches of five out of twelve rows, their gradients times a tenth, the decay whole."""
+    """Two whole batches of five of twelve rows, gradients times a tenth, the decay whole."""
     got = learner(weight_decay=DECAY, tricks=Tricks(softmax=softmax, review=0.1, review_batch=5))
     want = copy.deepcopy(got.model).train()
     order = Rng(0)["review"].permutation(12)

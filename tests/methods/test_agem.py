@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from dualmix.learn.learners.agem import AGEM, project
 from dualmix.learn.memory import Memory
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.reservoir import Reservoir
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.methods import AGEM as Settings
+from dualmix.methods.agem import AGEMLearner, project
 from dualmix.rng import Rng
 from tests.kit import SHAPE, Chosen, assert_same, batch, filled, floats, network, stored
 
@@ -79,8 +78,8 @@ def test_projection_solves_the_quadratic_programme(seed: int) -> None:
     np.testing.assert_allclose(got, want, atol=1e-6)
 
 
-def learner(retrieve: Any, **more: Any) -> AGEM:
-    return AGEM(
+def learner(retrieve: Any, **more: Any) -> AGEMLearner:
+    return AGEMLearner(
         network(), filled(12), Reservoir(), retrieve, Rng(0), **{"lr": LR, "acts": "always", **more}
     )
 
@@ -179,6 +178,6 @@ def test_settings_reach_the_loop() -> None:
         acts="always",
     )
     got = method.build(Classifier(SHAPE, width=4), Rng(0))
-    assert isinstance(got, AGEM)
+    assert isinstance(got, AGEMLearner)
     assert (got.memory.capacity, got.retrieve, got.update) == (7, Uniform(3), Reservoir("ref"))
     assert (got.iterations, got.acts, got.lr, got.weight_decay) == (2, "always", 0.2, 0.1)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import dualmix
 from dualmix.config.compose import compose
-from dualmix.learn.learners.replay import Replay
 from dualmix.learn.memory import Memory
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.shapley import ShapleyRetrieve, ShapleyUpdate, balanced, knn_shapley
+from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Placement
 from dualmix.methods import ASER
+from dualmix.methods.aser import ShapleyRetrieve, ShapleyUpdate, balanced, knn_shapley
 from dualmix.rng import Rng
 
 SHAPE = (1, 8, 8)
@@ -278,7 +278,7 @@ def test_update_appends_first_and_lets_the_rest_compete() -> None:
 
 @pytest.mark.parametrize("capacity", [1, 2, 20])
 def test_a_memory_of_few_rows_a_class_takes_new_classes(capacity: int) -> None:
-    """2 rows a class of 10 classes fill 20 slots: were all of them judges, none could be replaced."""
+    """2 rows per class of 10 fill 20 slots: were all of them judges, none could be replaced."""
     learner = dualmix.create("aser", SHAPE, classes=30, memory=capacity, memory_batch=5, lr=0.01)
     for step in range(8):
         labels = np.arange(10) if step < 2 else np.arange(10) + 10

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 import dualmix
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
-from dualmix.learn.losses import deviation
 from dualmix.learn.memory import Memory
-from dualmix.learn.policies.recall import Told
-from dualmix.learn.policies.reservoir import Reservoir
+from dualmix.learn.sampling import Reservoir
 from dualmix.learn.types import Batch, Placement
 from dualmix.methods import DERpp
+from dualmix.methods.derpp import WithLogits, logit_mse
 from dualmix.registry import split_name
 
 SHAPE, LR = (1, 8, 8), 0.1
@@ -47,7 +46,7 @@ def test_deviation_counts_the_columns_that_there_were(
         for row, count in enumerate(known)
         for c in range(count)
     ]
-    got = deviation(torch.tensor(logits), torch.tensor(told), torch.tensor(known))
+    got = logit_mse(torch.tensor(logits), torch.tensor(told), torch.tensor(known))
     assert got.item() == pytest.approx(sum(squares) / len(squares))
 
 
@@ -77,9 +76,9 @@ def test_steps_by_hand(classes: int | None, replay: float) -> None:
         learner.observe(x, y)
     width = 6 if classes else 3
     told = torch.stack([torch.nn.functional.pad(row, (0, width - len(row))) for row in filed])
-    torch.testing.assert_close(learner.memory.notes["logits"][:6], told, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learner.memory.columns["logits"][:6], told, rtol=1e-4, atol=1e-5)
     known = [6] * 6 if classes else [2, 2, 2, 3, 3, 3]
-    assert learner.memory.notes["known"][:6].tolist() == known
+    assert learner.memory.columns["known"][:6].tolist() == known
 
     hand = copy.deepcopy(learner.model).train()
     x, y = batch(5, [10, 7])
@@ -115,17 +114,17 @@ def test_steps_by_hand(classes: int | None, replay: float) -> None:
         )
 
 
-def test_a_wider_note_pads_the_column() -> None:
+def test_a_wider_value_pads_the_column() -> None:
     memory = Memory(3, SHAPE)
     raw, y = torch.zeros(2, 8, 8, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
     memory.write(Placement(np.array([0, 1]), {"note": torch.tensor([[1.0], [2.0]])}), raw, y)
     memory.write(
         Placement(np.array([2, 0]), {"note": torch.tensor([[3.0, 4.0], [5.0, 6.0]])}), raw, y
     )
-    assert memory.notes["note"].tolist() == [[5.0, 6.0], [2.0, 0.0], [3.0, 4.0]]
+    assert memory.columns["note"].tolist() == [[5.0, 6.0], [2.0, 0.0], [3.0, 4.0]]
     again = Memory(3, SHAPE)
     again.load_state_dict(copy.deepcopy(memory.state_dict()))
-    assert again.notes["note"].tolist() == memory.notes["note"].tolist()
+    assert again.columns["note"].tolist() == memory.columns["note"].tolist()
 
 
 def test_logits_are_those_of_the_first_iteration() -> None:
@@ -134,14 +133,14 @@ def test_logits_are_those_of_the_first_iteration() -> None:
     with torch.no_grad():
         want = copy.deepcopy(learner.model).train()(torch.from_numpy(x).float() / 255)
     learner.observe(x, y)
-    torch.testing.assert_close(learner.memory.notes["logits"][:3], want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learner.memory.columns["logits"][:3], want, rtol=1e-4, atol=1e-5)
 
 
 def test_no_logits_are_no_silent_zeros() -> None:
     new = Batch(torch.zeros(1, *SHAPE), torch.zeros(1))
     no_model: Any = None
     with pytest.raises(ValueError, match="no logits"):
-        Told(Reservoir())(Memory(2, SHAPE), new, no_model, np.random.default_rng(0))
+        WithLogits(Reservoir())(Memory(2, SHAPE), new, no_model, np.random.default_rng(0))
     with pytest.raises(ConfigError, match=r"mix\.stream is 0, but der\+\+ files the logits"):
         compose("der++", {"method.mix.stream": 0})
 

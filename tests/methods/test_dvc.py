@@ -11,20 +11,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from dualmix.learn.augment import Crop
-from dualmix.learn.heads import JointHead
-from dualmix.learn.learners.dvc import DVC
+from dualmix.learn.common import gradient_of
 from dualmix.learn.memory import Memory
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.mgi import GradientIncrease
-from dualmix.learn.policies.reservoir import Reservoir
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.sampling import Reservoir, Uniform
+from dualmix.learn.types import Batch
 from dualmix.methods import DVC as Settings
+from dualmix.methods.dvc import (
+    LEAST,
+    DVCLearner,
+    JointHead,
+    MGIRetrieve,
+    disagreement,
+    gradient_sizes,
+    negative_entropy,
+)
 from dualmix.rng import Rng
 from tests.kit import SHAPE, Chosen, assert_same, batch, filled, floats, images, network, stored
 
-LR, DECAY = 0.3, 0.05
+LR, DECAY, STEP = 0.3, 0.05, 0.5
 
 
 def darker(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
@@ -36,9 +44,9 @@ def factors(name: str) -> Any:
     return lambda: 0.25 + 0.5 * rng.random()
 
 
-def learner(retrieve: Any, classes: int | None = 4, **more: Any) -> DVC:
+def learner(retrieve: Any, classes: int | None = 4, **more: Any) -> DVCLearner:
     given = {"lr": LR, "consistency": 3.0, "entropy": 0.7, **more}
-    return DVC(
+    return DVCLearner(
         network(classes),
         filled(12),
         Reservoir(),
@@ -50,8 +58,8 @@ def learner(retrieve: Any, classes: int | None = 4, **more: Any) -> DVC:
     )
 
 
-def loss_by_hand(got: DVC, x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:
-    n, p = len(x), dict(got.joint.named_parameters())
+def loss_by_hand(got: DVCLearner, x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:
+    n, p = len(x), dict(got.joint.weights.named_parameters())
     z = got.model(torch.cat([x, x * factor]))
     inner = p["inner"]
     hidden = torch.relu(z[:n] @ inner[:, 0].T + z[n:] @ inner[:, 1].T + p["inner_bias"])
@@ -68,7 +76,7 @@ def loss_by_hand(got: DVC, x: torch.Tensor, y: torch.Tensor, factor: float) -> t
     return cross + got.entropy * entropy + got.consistency * apart
 
 
-def step_by_hand(got: DVC, sources: list[tuple[torch.Tensor, torch.Tensor, float]]) -> float:
+def step_by_hand(got: DVCLearner, sources: list[tuple[torch.Tensor, torch.Tensor, float]]) -> float:
     parameters = list(got.network.parameters())
     loss = sum(loss_by_hand(got, *source) for source in sources)
     slopes = torch.autograd.grad(loss, parameters)
@@ -131,7 +139,8 @@ def test_retrieval_sees_the_gradient_of_the_new_batch() -> None:
     found = []
 
     def retrieve(memory: Any, new: Any, model: Any, rng: Any) -> np.ndarray:
-        found.append(model.weight.grad.clone())
+        place = [name for name, _ in model.named_parameters()].index("weight")
+        found.append(new.gradient[place].clone())
         return np.array([0])
 
     got = learner(retrieve)
@@ -156,14 +165,14 @@ def test_answers_come_from_the_classifier() -> None:
 def test_the_joint_head_starts_as_torch_would() -> None:
     head = JointHead(64, seed=2)
     head.grow(10)
-    assert {name: tuple(p.shape) for name, p in head.named_parameters()} == {
+    assert {name: tuple(p.shape) for name, p in head.weights.named_parameters()} == {
         "inner": (64, 2, 10), "inner_bias": (64,), "outer": (10, 64), "outer_bias": (10,)
     }  # fmt: skip
     for name, fan in {"inner": 20, "inner_bias": 20, "outer": 64, "outer_bias": 64}.items():
-        assert 0.7 / math.sqrt(fan) < getattr(head, name).abs().max() <= 1 / math.sqrt(fan), name
+        assert 0.7 / math.sqrt(fan) < head.weights[name].abs().max() <= 1 / math.sqrt(fan), name
     other = JointHead(64, seed=3)
     other.grow(10)
-    assert not torch.allclose(head.inner, other.inner)
+    assert not torch.allclose(head.weights["inner"], other.weights["inner"])
 
 
 def test_a_grown_joint_head_does_for_the_known_columns_what_it_did() -> None:
@@ -177,20 +186,26 @@ def test_a_grown_joint_head_does_for_the_known_columns_what_it_did() -> None:
     after = head(torch.cat([one, nothing], 1), torch.cat([two, nothing], 1))
     assert after.shape == (4, 5)
     torch.testing.assert_close(after[:, :3], before)
-    assert 0.5 / math.sqrt(10) < head.inner[:, :, 3:].abs().max() <= 1 / math.sqrt(10)
+    assert 0.5 / math.sqrt(10) < head.weights["inner"][:, :, 3:].abs().max() <= 1 / math.sqrt(10)
     whole = JointHead(6, seed=2)
     whole.grow(5)
-    assert torch.equal(whole.outer, head.outer) and torch.equal(whole.outer_bias, head.outer_bias)
+    for name in ("outer", "outer_bias"):
+        assert torch.equal(whole.weights[name], head.weights[name])
 
 
 def test_new_classes_in_one_batch_grow_both_heads_and_are_learned() -> None:
     got = learner(Chosen([0, 1]), classes=None)
     x, _ = batch(5, 1)
     got.observe(x, [90, 91, 0, 90, 92])
-    assert got.joint.inner.shape[2] == len(got.joint.outer) == len(got.model.weight) == 7
+    assert (
+        got.joint.weights["inner"].shape[2]
+        == len(got.joint.weights["outer"])
+        == len(got.model.weight)
+        == 7
+    )
     before = copy.deepcopy(got.joint)
     got.observe(x, [90, 91, 0, 90, 92])
-    for own, was in zip(got.joint.parameters(), before.parameters(), strict=True):
+    for own, was in zip(got.joint.weights.parameters(), before.weights.parameters(), strict=True):
         assert not torch.equal(own, was)
 
 
@@ -199,7 +214,7 @@ def test_a_smaller_joint_head_can_be_taken_up_again() -> None:
     kept = copy.deepcopy(got.state_dict())
     got.observe(batch(2, 1)[0], [90, 91])
     got.load_state_dict(kept)
-    assert got.joint.inner.shape[2] == 4
+    assert got.joint.weights["inner"].shape[2] == 4
     assert_same(got.network, learner(Chosen([0]), classes=None).network)
 
 
@@ -223,18 +238,153 @@ def test_settings_reach_the_loop() -> None:
         per_sample=False,
     )
     got = method.build(Classifier(SHAPE, width=4), Rng(0))
-    assert isinstance(got, DVC)
+    assert isinstance(got, DVCLearner)
     g = Crop(per_sample=False)
     assert (got.memory.capacity, got.retrieve, got.update) == (
         7,
-        GradientIncrease(3, 11, 0.2, g),
+        MGIRetrieve(3, 11, 0.2, g),
         Reservoir("ref"),
     )
     assert (got.iterations, got.lr, got.weight_decay, got.augment) == (2, 0.2, 0.1, g)
-    assert (got.consistency, got.entropy, len(got.joint.inner)) == (2.0, 0.5, 9)
-    assert Settings(bn="eval").build(
-        Classifier(SHAPE, width=4), Rng(0)
-    ).retrieve == GradientIncrease(10, 50, 0.1)
+    assert (got.consistency, got.entropy, len(got.joint.weights["inner"])) == (2.0, 0.5, 9)
+    assert Settings(bn="eval").build(Classifier(SHAPE, width=4), Rng(0)).retrieve == MGIRetrieve(
+        10, 50, 0.1
+    )
     assert Settings(retrieval="uniform").build(
         Classifier(SHAPE, width=4), Rng(0)
     ).retrieve == Uniform(10)
+
+
+# Losses
+
+
+def test_negative_entropy_by_hand() -> None:
+    """Batch means (3/4, 1/4), (1/2, 1/2) and (1, 0): a mean of three sums of p log p."""
+    tables = [[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]]
+    want = (
+        0.75 * math.log(0.75) + 0.25 * math.log(0.25) + math.log(0.5) + LEAST * math.log(LEAST)
+    ) / 3
+    assert float(negative_entropy(*map(torch.tensor, tables))) == pytest.approx(want)
+    assert float(negative_entropy(torch.full((2, 4), 0.25))) == pytest.approx(-math.log(4))
+
+
+def test_negative_entropy_of_a_certain_batch_has_a_finite_gradient() -> None:
+    p = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    negative_entropy(p).backward()
+    assert torch.isfinite(p.grad).all()
+
+
+def test_disagreement_by_hand() -> None:
+    joint, one, two = (
+        torch.tensor([[0.5, 0.5], [1.0, 0.0]]),
+        torch.tensor([[0.25, 0.75], [1.0, 0.0]]),
+        torch.ones(2, 2) / 2,
+    )
+    # first view: (1/4 + 1/4 + 0 + 0) / 4, second: (0 + 0 + 1/2 + 1/2) / 4
+    assert float(disagreement(joint, one, two)) == pytest.approx((0.125 + 0.25) / 2)
+
+
+# Retrieval
+
+
+def taught(seed: int = 1) -> Classifier:
+    """Return a network in training mode with the gradient of a batch in place."""
+    model = network(seed=seed).train()
+    x, y = batch(6, seed)
+    F.cross_entropy(model(floats(x)), torch.from_numpy(y)).backward()
+    return model
+
+
+def new_batch(model: Classifier, memory: Memory) -> Batch:
+    return Batch(*stored(memory, [0]), gradient=gradient_of(model))
+
+
+def stepped(model: Classifier) -> Classifier:
+    real = copy.deepcopy(model)
+    with torch.no_grad():
+        for own, p in zip(model.parameters(), real.parameters(), strict=True):
+            p.copy_(own - STEP * own.grad)
+    return real
+
+
+def sizes_by_rows(model: Classifier, x: torch.Tensor, y: torch.Tensor) -> list[float]:
+    """The sum of absolute gradients of the head's weights, one row at a time by autograd
+    (evaluation mode).
+    """
+    model = copy.deepcopy(model).eval()
+    found = []
+    for image, column in zip(x, y, strict=True):
+        (slope,) = torch.autograd.grad(
+            F.cross_entropy(model(image[None]), column[None]), [model.weight]
+        )
+        found.append(float(slope.abs().sum()))
+    return found
+
+
+def test_sizes_are_those_of_real_gradients() -> None:
+    model = taught().eval()
+    x, y = stored(filled(8), range(8))
+    got = gradient_sizes(model, x, y)
+    assert got.tolist() == pytest.approx(sizes_by_rows(model, x, y), rel=1e-4)
+    assert torch.equal(gradient_sizes(model, torch.cat([x, x + 1]), y), got) or torch.allclose(
+        gradient_sizes(model, torch.cat([x, x + 1]), y), got, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_are_those_whose_gradient_grows_most_in_a_real_step(seed: int) -> None:
+    model, memory = taught(seed), filled(20, seed=60 + seed)
+    x, y = stored(memory, range(20))
+    growth = np.array(sizes_by_rows(stepped(model), x, y)) - np.array(sizes_by_rows(model, x, y))
+    candidates = np.random.default_rng(seed).choice(20, size=12, replace=False)
+    want = sorted(candidates, key=lambda slot: -growth[slot])[:4]
+    before = copy.deepcopy(model.state_dict())
+    slopes = [p.grad.clone() for p in model.parameters()]
+    new = new_batch(model, memory)
+    got = MGIRetrieve(4, 12, STEP)(memory, new, model, np.random.default_rng(seed))
+    assert got.tolist() == want
+    assert model.training
+    assert all(
+        torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True)
+    )
+    assert all(torch.equal(a, p.grad) for a, p in zip(slopes, model.parameters(), strict=True))
+
+
+def test_as_the_reference_statistics_take_candidates_in_once() -> None:
+    """Both looks are in training mode over two views; only the look before the step is kept by
+    batch-norm.
+    """
+    model, memory = taught(), filled(20)
+    rng = np.random.default_rng(3)
+    slots = rng.choice(20, size=12, replace=False)
+    factor = rng.random()
+    x, y = stored(memory, slots)
+    both = torch.cat([x, x * factor])
+    now, later = copy.deepcopy(model), stepped(model)
+
+    def sizes(net: Classifier) -> torch.Tensor:
+        with torch.no_grad():
+            features = net.embed(both)[:12]
+            p = F.linear(features, net.weight, net.bias).softmax(1)
+        return (p - F.one_hot(y, 4)).abs().sum(1) * features.abs().sum(1)
+
+    want = slots[(sizes(later) - sizes(now)).argsort(descending=True)[:4].numpy()]
+    policy = MGIRetrieve(4, 12, STEP, lambda x, rng: x * rng.random())
+    got = policy(memory, new_batch(model, memory), model, np.random.default_rng(3))
+    assert got.tolist() == want.tolist()
+    for (name, a), b in zip(model.state_dict().items(), now.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7, msg=name)
+
+
+def test_fewer_rows_than_asked_for_are_all_returned() -> None:
+    model, memory = taught(), filled(3)
+    got = MGIRetrieve(10, 50, STEP)(
+        memory, new_batch(model, memory), model, np.random.default_rng(0)
+    )
+    assert sorted(got.tolist()) == [0, 1, 2]
+
+
+def test_gradient_increase_needs_the_gradient_of_the_new_batch() -> None:
+    model, memory = taught(), filled(3)
+    with pytest.raises(ValueError, match="after the new batch's backward pass"):
+        MGIRetrieve(2, 3, STEP)(memory, Batch(*stored(memory, [0])), model, Rng(0)["retrieve"])

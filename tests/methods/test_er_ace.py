@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import dualmix
 from dualmix.config.compose import compose
-from dualmix.learn.losses import among_themselves
+from dualmix.methods.er_ace import asymmetric_ce
 
 SHAPE, LR = (1, 8, 8), 0.1
 
@@ -35,7 +35,7 @@ def test_the_softmax_runs_over_own_and_unseen_columns(
         [np.log(np.exp(z[allowed]).sum()) - z[c] for z, c in zip(logits, columns, strict=True)]
     )
     z = torch.tensor(logits, requires_grad=True)
-    got = among_themselves(z, torch.from_numpy(columns), seen)
+    got = asymmetric_ce(z, torch.from_numpy(columns), seen)
     assert got.item() == pytest.approx(want, abs=1e-9)
     got.backward()
     barred = [c for c in range(seen) if c not in columns]

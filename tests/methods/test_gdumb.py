@@ -14,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmix.errors import ConfigError
-from dualmix.learn.learners.gdumb import GDumb
 from dualmix.learn.memory import Memory
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.greedy import Greedy
 from dualmix.learn.types import Batch
 from dualmix.methods import GDumb as Settings
+from dualmix.methods.gdumb import GDumbLearner, Greedy
 from dualmix.rng import Rng
 from dualmix.runs.build import create
 from tests.kit import SHAPE, assert_same, batch, filled, floats, images, network, stored
@@ -133,13 +132,13 @@ def test_the_first_of_several_largest_makes_room() -> None:
     assert memory.counts(3).tolist() == [1, 2, 1]
 
 
-def learner(**more: Any) -> GDumb:
+def learner(**more: Any) -> GDumbLearner:
     given = {"lr": LR, "epochs": 2, "batch": 4, **more}
-    return GDumb(network(), filled(10), Greedy(), Rng(0), **given)
+    return GDumbLearner(network(), filled(10), Greedy(), Rng(0), **given)
 
 
 def test_training_by_hand() -> None:
-    """From the first weights, whole batches in the drawn order, gradients cut to a norm, decay not."""
+    """From the first weights, whole batches in the drawn order, gradients cut, decay not."""
     got = learner(weight_decay=0.1, clip=0.5)
     with torch.no_grad():
         got.model.weight += 1
@@ -246,7 +245,7 @@ def test_reset_goes_back_to_the_first_weights_for_both_heads() -> None:
 def test_settings_reach_the_loop() -> None:
     method = Settings(memory=7, lr=0.2, weight_decay=0.1, epochs=3, batch=5, clip=2.0, every=4)
     got = method.build(Classifier(SHAPE, width=4), Rng(0))
-    assert isinstance(got, GDumb)
+    assert isinstance(got, GDumbLearner)
     assert (got.memory.capacity, got.update, got.lr, got.weight_decay) == (7, Greedy(), 0.2, 0.1)
     assert (got.epochs, got.batch, got.clip, got.every) == (3, 5, 2.0, 4)
 

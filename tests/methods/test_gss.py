@@ -15,13 +15,13 @@ from scipy import stats
 
 import dualmix
 from dualmix.config.compose import compose
-from dualmix.learn.learners.replay import Replay
 from dualmix.learn.memory import Memory
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.gradients import Gradients, closest, draw, each_gradient, gradient
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.replay import Replay
+from dualmix.learn.sampling import Uniform
 from dualmix.learn.types import Batch, Placement
 from dualmix.methods import GSS
+from dualmix.methods.gss import GSSUpdate, closest, draw, each_gradient, gradient
 from dualmix.rng import Rng
 
 SHAPE = (1, 8, 8)
@@ -128,7 +128,7 @@ def test_parts_are_disjoint_and_no_larger_than_the_memory(
 ) -> None:
     model, memory = network(), filled(held, held + spare)
     order = np.random.default_rng(seed).permutation(held) if shuffled else np.arange(held)
-    known = [*Gradients(part, parts).directions(memory, model, Scripted(order.tolist(), 0.0))]
+    known = [*GSSUpdate(part, parts).directions(memory, model, Scripted(order.tolist(), 0.0))]
     size = min(part, held)
     count = min(parts, held // size)
     assert len(known) == count >= 1
@@ -141,21 +141,21 @@ def test_parts_are_disjoint_and_no_larger_than_the_memory(
 
 def test_the_first_rows_score_a_tenth() -> None:
     model = network()
-    placed = Gradients()(Memory(3, SHAPE), batch(model, 5, 3), model, np.random.default_rng(0))
+    placed = GSSUpdate()(Memory(3, SHAPE), batch(model, 5, 3), model, np.random.default_rng(0))
     assert placed.slots.tolist() == [0, 1, 2, -1, -1]
-    assert placed.notes["score"].tolist() == pytest.approx([0.1] * 5)
+    assert placed.columns["score"].tolist() == pytest.approx([0.1] * 5)
 
 
 def test_while_there_is_room_rows_are_appended_with_their_cosines() -> None:
     model, memory = network(), filled(13, 16)
     new = batch(model, 5, 3)
-    placed = Gradients(4, 2)(memory, new, model, Scripted(list(range(12, -1, -1)), 0.0))
+    placed = GSSUpdate(4, 2)(memory, new, model, Scripted(list(range(12, -1, -1)), 0.0))
     assert placed.slots.tolist() == [13, 14, 15, -1, -1]
     parts = [memory[np.array(part)] for part in ([12, 11, 10, 9], [8, 7, 6, 5])]
     known = [slow_gradient(model, part.x, part.y) for part in parts]
     own = [slow_gradient(model, new.x[i : i + 1], new.y[i : i + 1]) for i in range(5)]
     np.testing.assert_allclose(
-        placed.notes["score"].numpy(), slow_cosines(model, own, known), rtol=1e-3, atol=1e-5
+        placed.columns["score"].numpy(), slow_cosines(model, own, known), rtol=1e-3, atol=1e-5
     )
 
 
@@ -165,17 +165,17 @@ def test_a_full_memory_takes_rows_only_when_the_batch_points_away() -> None:
     order = [3, 7, 0, 11, 5, 2, 9, 1, 10, 4, 8, 6]
     parts = [memory[np.array(order[start : start + 4])] for start in (0, 4)]
     known = [slow_gradient(model, part.x, part.y) for part in parts]
-    kept = memory.notes["score"].numpy().astype(float)
+    kept = memory.columns["score"].numpy().astype(float)
     weights = (kept - kept.min()) / (kept.max() - kept.min() + 0.01)
     opened, replaced = 0, 0
     for seed, chance in itertools.product(range(8), (0.3, 0.5, 0.7)):
         new = batch(model, 5, seed, low=2 if seed % 2 else 0, high=4 if seed % 2 else 2)
         waits = np.random.default_rng(seed).exponential(size=12)
-        placed = Gradients(4, 2)(memory, new, model, Scripted(order, chance, waits))
+        placed = GSSUpdate(4, 2)(memory, new, model, Scripted(order, chance, waits))
         alike = slow_cosines(model, [slow_gradient(model, new.x, new.y)], known)[0]
         assert abs(alike) > 1e-3
         if alike > 0:
-            assert placed.slots.tolist() == [-1] * 5 and not placed.notes
+            assert placed.slots.tolist() == [-1] * 5 and not placed.columns
             continue
         opened += 1
         own = slow_cosines(
@@ -190,7 +190,7 @@ def test_a_full_memory_takes_rows_only_when_the_batch_points_away() -> None:
             for slot, k, r in zip(drawn, keep, replace, strict=True)
         ]
         assert placed.slots.tolist() == want
-        np.testing.assert_allclose(placed.notes["score"].numpy(), own, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(placed.columns["score"].numpy(), own, rtol=1e-3, atol=1e-5)
         replaced += sum(slot >= 0 for slot in want)
     assert 0 < opened < 24 and 0 < replaced < 5 * opened
 
@@ -210,7 +210,7 @@ def test_no_gradient_is_taken_after_the_batch_is_settled(
         sizes.append(len(batch))
         return gradient(model, batch)
 
-    monkeypatch.setattr("dualmix.learn.policies.gradients.gradient", counted)
+    monkeypatch.setattr("dualmix.methods.gss.gradient", counted)
     model, memory = network(), filled(12, 12, high=2)
     new = batch(model, 5, 0, low=low, high=low + 2)
     order = list(range(12))
@@ -219,9 +219,9 @@ def test_no_gradient_is_taken_after_the_batch_is_settled(
     ]
     whole = slow_gradient(model, new.x, new.y)
     away = [bool(whole @ part < 0) for part in known]
-    placed = Gradients(4, 3)(memory, new, model, Scripted(order, 0.5))
+    placed = GSSUpdate(4, 3)(memory, new, model, Scripted(order, 0.5))
     assert sizes == [5] + [4] * (looked_at - 1) and away == ([True] * 3 if low else [False] * 3)
-    assert bool(placed.notes) == all(away)
+    assert bool(placed.columns) == all(away)
 
 
 @pytest.mark.parametrize("scores", [[0.3] * 3, [0.1, 0.9, 0.1]], ids=["all alike", "two alike"])
@@ -230,7 +230,7 @@ def test_scores_without_weight_do_not_stop_it(scores: list[float]) -> None:
     model = network()
     memory = filled(3, 3, np.array(scores), high=2)
     for seed in range(6):
-        placed = Gradients(3, 1)(
+        placed = GSSUpdate(3, 1)(
             memory, batch(model, 5, seed, 2, 4), model, np.random.default_rng(seed)
         )
         assert placed.slots.shape == (5,) and placed.slots[3:].tolist() == [-1, -1]
@@ -263,7 +263,7 @@ def test_scores_are_filed_and_inherited() -> None:
     for seed in range(12):
         raw, y = rows(4, seed)
         learner.observe(raw.permute(0, 3, 1, 2), y)
-    scores = learner.memory.notes["score"]
+    scores = learner.memory.columns["score"]
     assert (
         scores.shape == (6,) and scores.dtype == torch.float32 and (scores.abs() <= 1 + 1e-5).all()
     )
@@ -272,7 +272,7 @@ def test_scores_are_filed_and_inherited() -> None:
 def test_settings_reach_the_policy() -> None:
     learner = GSS(memory=7, memory_batch=3, part=4, parts=5).build(network(), Rng(0))
     assert isinstance(learner, Replay)
-    assert (learner.retrieve, learner.update) == (Uniform(3), Gradients(4, 5))
+    assert (learner.retrieve, learner.update) == (Uniform(3), GSSUpdate(4, 5))
     assert "reservoir" not in GSS.model_fields
     assert compose("gss+dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     assert set(dualmix.create("gss+enmix", SHAPE, memory=5).mixes) == {"enmix"}
@@ -280,5 +280,5 @@ def test_settings_reach_the_policy() -> None:
 
 def test_nothing_is_kept_without_a_memory() -> None:
     model: Any = network()
-    placed = Gradients()(Memory(0, SHAPE), batch(model, 3, 0), model, np.random.default_rng(0))
+    placed = GSSUpdate()(Memory(0, SHAPE), batch(model, 3, 0), model, np.random.default_rng(0))
     assert placed.slots.tolist() == [-1] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ import torch.nn.functional as F
 import dualmix
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
-from dualmix.learn.learners.replay import Replay
+from dualmix.learn.common import gradient_of
 from dualmix.learn.memory import Memory
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.interference import Interference, slope
-from dualmix.learn.policies.reservoir import Reservoir
+from dualmix.learn.replay import Replay
+from dualmix.learn.sampling import Reservoir
 from dualmix.learn.types import Batch, Placement
 from dualmix.methods import MIR
+from dualmix.methods.mir import MIRRetrieve, fresh_gradient
 from dualmix.rng import Rng
 
 SHAPE, LR = (1, 8, 8), 0.3
@@ -75,26 +77,27 @@ def losses(model: Classifier, batch: Batch, *, training: bool) -> torch.Tensor:
     return torch.logsumexp(z, 1) - z[torch.arange(len(batch)), batch.y]
 
 
-@pytest.mark.parametrize("in_place", [True, False], ids=["gradient in place", "no gradient yet"])
+@pytest.mark.parametrize("weight", [1.0, 0.2, 0.0], ids=["gradient", "a fifth of it", "none yet"])
 @pytest.mark.parametrize("bn", ["ref", "eval"])
-def test_scores_are_the_growth_of_the_loss_by_the_real_step(bn: Any, in_place: bool) -> None:
+def test_scores_are_the_growth_of_the_loss_by_the_real_step(bn: Any, weight: float) -> None:
     model, memory = network(), filled(30)
     new, old = new_batch(model), memory[np.arange(20)]
-    if in_place:
-        F.cross_entropy(model(new.x), new.y).backward()
+    if weight:
+        (weight * F.cross_entropy(model(new.x), new.y)).backward()
+        new = replace(new, gradient=gradient_of(model), weight=weight)
     held = [None if weight.grad is None else weight.grad.clone() for weight in model.parameters()]
     kept = copy.deepcopy(model)
     ahead = stepped(kept, new)
     take_statistics(ahead, kept)
     training = bn == "ref"
     want = losses(ahead, old, training=training) - losses(kept, old, training=training)
-    got = Interference(10, 20, LR, bn).interference(old, new, model)
+    got = MIRRetrieve(10, 20, LR, bn).interference(old, new, model)
     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5)
     assert want.abs().max() > 0.05 and not got.requires_grad
     assert model.training
-    for weight, same, slope_then in zip(model.parameters(), kept.parameters(), held, strict=True):
-        assert torch.equal(weight, same)
-        assert weight.grad is None if slope_then is None else torch.equal(weight.grad, slope_then)
+    for p, same, slope_then in zip(model.parameters(), kept.parameters(), held, strict=True):
+        assert torch.equal(p, same)
+        assert p.grad is None if slope_then is None else torch.equal(p.grad, slope_then)
 
 
 @pytest.mark.parametrize("bn", ["ref", "eval"])
@@ -102,7 +105,7 @@ def test_only_ref_keeps_the_statistics_of_the_candidates(bn: Any) -> None:
     model, memory = network(), filled(30)
     new = new_batch(model)
     want = copy.deepcopy(model)
-    Interference(10, 30, LR, bn)(memory, new, model, np.random.default_rng(0))
+    MIRRetrieve(10, 30, LR, bn)(memory, new, model, np.random.default_rng(0))
     if bn == "ref":
         drawn = np.random.default_rng(0).choice(30, size=30, replace=False)
         with torch.no_grad():
@@ -114,7 +117,7 @@ def test_only_ref_keeps_the_statistics_of_the_candidates(bn: Any) -> None:
 def test_the_worst_come_first_and_are_distinct() -> None:
     model, memory = network(), filled(30)
     new = new_batch(model)
-    slots = Interference(6, 20, LR, "eval")(memory, new, model, np.random.default_rng(3))
+    slots = MIRRetrieve(6, 20, LR, "eval")(memory, new, model, np.random.default_rng(3))
     drawn = np.random.default_rng(3).choice(30, size=20, replace=False)
     ahead = stepped(model, new)
     take_statistics(ahead, model)
@@ -128,7 +131,7 @@ def test_the_worst_come_first_and_are_distinct() -> None:
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_small_memory_is_returned_whole(count: int) -> None:
     model = network()
-    slots = Interference(10, 50, LR)(
+    slots = MIRRetrieve(10, 50, LR)(
         filled(count), new_batch(model), model, np.random.default_rng(0)
     )
     assert sorted(slots.tolist()) == list(range(count))
@@ -141,7 +144,8 @@ class Spy:
         self.slopes: list[torch.Tensor] = []
 
     def __call__(self, memory: Any, new: Any, model: Any, rng: Any) -> np.ndarray:
-        self.slopes.append(torch.cat([g.flatten() for g in slope(new, model)]).clone())
+        gradient = fresh_gradient(new, model) if new.gradient is None else new.gradient
+        self.slopes.append(torch.cat([g.flatten() for g in gradient]).clone())
         return np.arange(3)
 
 
@@ -168,7 +172,7 @@ def test_retrieval_meets_the_gradient_of_the_stream_alone(more: dict[str, Any]) 
 def test_a_fresh_gradient_leaves_no_trace() -> None:
     model = network()
     before = copy.deepcopy(model.state_dict())
-    slope(new_batch(model), model)
+    fresh_gradient(new_batch(model), model)
     assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
 
@@ -178,7 +182,7 @@ def test_settings_reach_the_policy() -> None:
         network(), Rng(0)
     )
     assert isinstance(learner, Replay)
-    assert (learner.retrieve, learner.update) == (Interference(3, 6, 0.2, "eval"), Reservoir("ref"))
+    assert (learner.retrieve, learner.update) == (MIRRetrieve(3, 6, 0.2, "eval"), Reservoir("ref"))
     preset = compose("mir").config.method
     assert (
         isinstance(preset, MIR)

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dualmix.errors import ConfigError
 from dualmix.learn.augment import Crop
-from dualmix.learn.heads import Projector
-from dualmix.learn.learners.scr import SCR
 from dualmix.learn.memory import Memory
 from dualmix.learn.network import Classifier
-from dualmix.learn.policies.reservoir import Reservoir
-from dualmix.learn.policies.uniform import Uniform
+from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.methods import SCR as Settings
+from dualmix.methods.scr import Projector, SCRLearner, supcon
 from dualmix.rng import Rng
 from dualmix.runs.build import create
 from tests.kit import (
@@ -42,18 +42,18 @@ def darker(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     return x * (0.25 + 0.5 * rng.random())
 
 
-def learner(retrieve: Any, capacity: int = 12, **more: Any) -> SCR:
+def learner(retrieve: Any, capacity: int = 12, **more: Any) -> SCRLearner:
     model = network()
     projector = Projector(model.backbone.features, 6, seed=2)
     settings = {"lr": LR, "temperature": T, "memory_batch": 5, **more}
-    return SCR(
+    return SCRLearner(
         model, filled(capacity), Reservoir(), retrieve, darker, projector, Rng(0), **settings
     )
 
 
-def loss_by_hand(got: SCR, x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:
+def loss_by_hand(got: SCRLearner, x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:
     """Supervised contrast with one sum at a time."""
-    p = dict(got.projector.named_parameters())
+    p = dict(got.projector.weights.named_parameters())
 
     def embed(images: torch.Tensor) -> torch.Tensor:
         z = (
@@ -74,10 +74,10 @@ def loss_by_hand(got: SCR, x: torch.Tensor, y: torch.Tensor, factor: float) -> t
 
 
 def step_by_hand(
-    got: SCR, x: torch.Tensor, y: torch.Tensor, factor: float, share: float = 1.0
+    got: SCRLearner, x: torch.Tensor, y: torch.Tensor, factor: float, share: float = 1.0
 ) -> float:
     loss = loss_by_hand(got, x, y, factor)
-    parameters = [*got.model.backbone.parameters(), *got.projector.parameters()]
+    parameters = [*got.model.backbone.parameters(), *got.projector.weights.parameters()]
     slopes = torch.autograd.grad(loss, parameters)
     with torch.no_grad():
         for p, g in zip(parameters, slopes, strict=True):
@@ -168,7 +168,7 @@ def test_review_goes_once_over_the_memory_in_a_pause() -> None:
         step_by_hand(want, *stored(want.memory, slots), 0.25 + 0.5 * rng.random(), share=0.1)
     got.consolidate()
     assert_same(got.network, want.network)
-    assert got.seen.border == len(got.seen.first) and got.means is None
+    assert got.ages.known_before_task == len(got.ages.first) and got.means is None
     still = learner(Uniform(5))
     before = copy.deepcopy(still.network)
     still.consolidate()
@@ -177,11 +177,11 @@ def test_review_goes_once_over_the_memory_in_a_pause() -> None:
 
 def test_the_projector_starts_as_torch_would_and_is_decided_by_the_seed() -> None:
     made = [Projector(40, 6, seed=seed) for seed in (2, 2, 3)]
-    assert_same(made[0], made[1])
-    assert not torch.allclose(made[0].inner, made[2].inner)
-    for parameter in made[0].parameters():
+    assert_same(made[0].weights, made[1].weights)
+    assert not torch.allclose(made[0].weights["inner"], made[2].weights["inner"])
+    for parameter in made[0].weights.parameters():
         assert 0.5 / math.sqrt(40) < parameter.abs().max() <= 1 / math.sqrt(40)
-    assert {name: tuple(p.shape) for name, p in made[0].named_parameters()} == {
+    assert {name: tuple(p.shape) for name, p in made[0].weights.named_parameters()} == {
         "inner": (40, 40),
         "inner_bias": (40,),
         "outer": (6, 40),
@@ -191,17 +191,58 @@ def test_the_projector_starts_as_torch_would_and_is_decided_by_the_seed() -> Non
 
 def test_settings_reach_the_loop() -> None:
     method = Settings(
-        memory=7, memory_batch=3, reservoir="ref", iterations=2, lr=0.2, weight_decay=0.1, temperature=0.3,
-        projection=9, review=0.2, augment="crop", per_sample=False,
+        memory=7, memory_batch=3, reservoir="ref", iterations=2, lr=0.2, weight_decay=0.1,
+        temperature=0.3, projection=9, review=0.2, augment="crop",
     )  # fmt: skip
     got = method.build(Classifier(SHAPE, width=4), Rng(0))
-    assert isinstance(got, SCR)
+    assert isinstance(got, SCRLearner)
     assert (got.memory.capacity, got.retrieve, got.update) == (7, Uniform(3), Reservoir("ref"))
     assert (got.iterations, got.lr, got.weight_decay, got.temperature) == (2, 0.2, 0.1, 0.3)
-    assert (got.review, got.memory_batch, got.augment) == (0.2, 3, Crop(per_sample=False))
-    assert got.projector.outer.shape == (9, 32)
+    assert (got.review_share, got.review_batch, got.augment) == (0.2, 3, Crop())
+    assert got.projector.weights["outer"].shape == (9, 32)
 
 
 def test_a_memory_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="memory"):
         create("scr", SHAPE, memory=0)
+
+
+def supcon_by_loops(views: np.ndarray, y: list[int], t: float) -> float:
+    """Eq. 2 of Khosla et al. (2020): a mean over anchors of a mean over their positives."""
+    flat = [(views[i, v], y[i], (i, v)) for i in range(len(views)) for v in range(views.shape[1])]
+    total = 0.0
+    for z, label, at in flat:
+        others = [(o, lab) for o, lab, place in flat if place != at]
+        below = sum(math.exp(float(z @ o) / t) for o, _ in others)
+        parts = [math.log(math.exp(float(z @ o) / t) / below) for o, lab in others if lab == label]
+        total -= sum(parts) / len(parts)
+    return total / len(flat)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    st.integers(0, 99),
+    st.sampled_from([0.1, 0.5, 2.0]),
+)
+def test_supcon_is_its_definition(y: list[int], seed: int, temperature: float) -> None:
+    views = np.random.default_rng(seed).normal(size=(len(y), 2, 4))
+    views /= np.linalg.norm(views, axis=2, keepdims=True)
+    got = supcon(torch.from_numpy(views), torch.tensor(y), temperature)
+    assert float(got) == pytest.approx(supcon_by_loops(views, y, temperature), rel=1e-6, abs=1e-9)
+
+
+def test_supcon_by_hand() -> None:
+    """Two images of two classes, both views of each the same and at right angles to the other's:
+    e/(e + 2).
+    """
+    views = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    assert float(supcon(views, torch.tensor([0, 1]), 1.0)) == pytest.approx(
+        -math.log(math.e / (math.e + 2))
+    )
+
+
+def test_supcon_has_a_finite_gradient_also_where_all_is_alike() -> None:
+    views = torch.ones(3, 2, 4, requires_grad=True)
+    supcon(views / 2, torch.tensor([0, 1, 0]), 0.01).backward()
+    assert torch.isfinite(views.grad).all()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dualmix
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
 from dualmix.errors import ConfigError, InputError, StoreError
 from dualmix.store import snapshot
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dualmix.config.compose import Probes, compose
+from dualmix.config.compose import compose
+from dualmix.config.fields import Probes
 from dualmix.data.stream import Plan, Task
 from dualmix.errors import ConfigError
 from dualmix.runs.probes import covariance, forgetting_gap, mean_variance, measure, risk_factor

@@ -6,16 +6,20 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dualmix.cli import bench, data, results
+from dualmix.cli import data, results
 from dualmix.cli import run as one
 from dualmix.cli import sweep as many
 from dualmix.cli.flags import split
+from dualmix.cli.terminal import plain_warnings
 from dualmix.errors import DualmixError
 
 STORE = "runs"
+MOVED = {"bench": "python -m benchmarks", "calibrate": "python -m studies.calibrate"}
+"""Commands that left the package, and what replaces each in a clone of the repository."""
+AddCommands = Callable[[Any, argparse.ArgumentParser, argparse.ArgumentParser], None]
 EPILOG = """\
 first steps:
   dualmix run er                        train on the embedded digits
@@ -30,11 +34,18 @@ Exit codes: 0 done, 2 something to put right (one sentence says what),
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code."""
+def main(arguments: Sequence[str] | None = None, extra: AddCommands | None = None) -> None:
+    """Run a command and leave with its exit code.
+
+    Parameters
+    ----------
+    extra
+        Adds commands from outside the package: developers' tools have their own entry points.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    plain_warnings()
     try:
-        code = _dispatch(words)
+        code = _dispatch(words, extra)
     except DualmixError as fault:
         print(f"dualmix: {fault}", file=sys.stderr)
         code = 2
@@ -46,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _dispatch(words: list[str]) -> int:
+def _dispatch(words: list[str], extra: AddCommands | None) -> int:
     if not words:
         _parser().print_help()
         return 0
     words, overrides, faults, wants_settings = split(words)
-    given = _parser().parse_args(words)
+    given = _parser(extra).parse_args(words)
     for plugin in getattr(given, "plugin", None) or ():
         from dualmix.registry import load_plugin
 
@@ -63,7 +74,7 @@ def _dispatch(words: list[str]) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(extra: AddCommands | None = None) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="dualmix",
         description="Online class-incremental learning: train, resume, compare.",
@@ -93,9 +104,10 @@ def _parser() -> argparse.ArgumentParser:
     plain.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     one.add_commands(add, store, plain)
     many.add_commands(add, store, plain)
-    bench.add_commands(add, plain)
     results.add_commands(add, store, plain)
     data.add_commands(commands, _Parser)
+    if extra is not None:
+        extra(add, store, plain)
     return parser
 
 
@@ -111,6 +123,11 @@ class _Parser(argparse.ArgumentParser):
         if wrong:
             from dualmix.registry import nearest
 
+            if not wrong[1] and wrong[2] in MOVED:
+                raise DualmixError(
+                    f"{wrong[2]} is a developers' tool now: run `{MOVED[wrong[2]]}` in a clone of "
+                    "the repository."
+                )
             known = re.findall("'(.*?)'", wrong[3])
             what = f"{wrong[1]}: there is no" if wrong[1] else "there is no command"
             message = f"{what} {wrong[2]!r}{nearest(wrong[2], known)}"

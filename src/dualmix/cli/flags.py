@@ -76,7 +76,7 @@ def split(words: list[str]) -> tuple[list[str], dict[str, str], list[str], bool]
 
 def _misspelt(name: str) -> str | None:
     """Return the flag without a value that was meant by a name which is no setting's."""
-    from dualmix.config.compose import Common
+    from dualmix.config.fields import Common
 
     if "." in name or name[2:].replace("-", "_") in Common.model_fields:
         return None

@@ -166,9 +166,11 @@ def _methods(given: argparse.Namespace) -> int:
 
 def pick(store: Store, name: str) -> Folder:
     """Return the latest run that a name may mean, and say so where there are others."""
-    folder = store.find(name)
+    from dualmix.store.archive import find_run
+
+    folder = find_run(store, name)
     others = [path.name for path in store.matches(name) if path != folder.path]
-    if others and not Path(name).is_dir():
+    if others and folder.path.name != Path(name).name:
         said = f"{folder.path.name} is the latest of {len(others) + 1} runs that match {name!r}"
         print(f"{said}; the one before: {others[0]}.", file=sys.stderr)
     return folder

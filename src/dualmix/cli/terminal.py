@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,26 @@ def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
+
+
+def plain_warnings() -> None:
+    """Print our own warnings as notes, without the line of code that they come from."""
+    warnings.formatwarning = _note
+
+
+_usual = warnings.formatwarning
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    if category.__module__.startswith("dualmix."):
+        return f"note: {message}\n"
+    return _usual(message, category, filename, lineno, line)
 
 
 def asked_to_stop() -> Callable[[], bool]:

@@ -5,17 +5,19 @@ on the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from dualmix.learn.augment_names import check_name, crop_range
+from dualmix.learn.lazy import torch
 from dualmix.learn.types import Transform
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAMES = ("standard", "identity", "flip", "jitter", "grey", "crop")
 GREY = (0.299, 0.587, 0.114)
 TRIES = 10
 
@@ -216,7 +218,7 @@ def turn_hue(x: Tensor, by: Tensor) -> Tensor:
     return torch.stack(parts, 1).clamp_(0, 1)
 
 
-CHANGES: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (brighten, contrast, saturate, turn_hue)
+CHANGES = (brighten, contrast, saturate, turn_hue)
 
 
 def grey(x: Tensor) -> Tensor:
@@ -245,7 +247,9 @@ def identity(x: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def standard(*, per_sample: bool = True, jitter_p: float = 0.8) -> Chain:
-    """Return the paper's "normal DA": crop, flip, colour jitter, greyscale."""
+    """Return the "normal DA" of the DualMix paper (Fan et al., 2023, arXiv:2303.07864): crop, flip,
+    colour jitter, greyscale.
+    """
     return Chain(
         (
             Crop(per_sample=per_sample),
@@ -277,6 +281,36 @@ def transform(name: str, *, per_sample: bool = True, jitter_p: float = 0.8) -> T
         "crop": Crop(per_sample=per_sample),
     }
     return parts[name]
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError unless a name is in `NAMES`, or crop-S with a strength S as in crop-0.8."""
+    if name.startswith("crop-"):
+        crop_range(name.removeprefix("crop-"))
+    elif name not in NAMES:
+        raise ValueError(
+            f"there is no augmentation {name!r}: choose {', '.join(NAMES)} or crop-S, e.g. crop-0.8"
+        )
+
+
+def crop_range(strength: float | str) -> tuple[float, float]:
+    """Return the range [a, b] of a crop's scale whose strength (1 - a) + (1 - b) is given.
+
+    Up to 0.8 the range is [1 - strength, 1]; beyond it a stays 0.2 and b falls, so that 1.3 is
+    [0.2, 0.5].
+
+    Examples
+    --------
+    >>> crop_range(1.3)
+    (0.2, 0.5)
+    """
+    try:
+        wanted = float(strength)
+    except ValueError:
+        wanted = 0.0
+    if not 0 < wanted < 1.6:
+        raise ValueError(f"the strength of a crop is a number between 0 and 1.6, not {strength}")
+    return (round(1 - wanted, 12), 1.0) if wanted <= 0.8 else (0.2, round(1.8 - wanted, 12))
 
 
 def _coins(p: float, x: Tensor, rng: np.random.Generator, per_sample: bool) -> NDArray[np.bool_]:

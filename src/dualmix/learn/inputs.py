@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dualmix.errors import InputError
+from dualmix.learn.lazy import torch
 from dualmix.learn.types import ImagesLike, Labels, LabelsLike
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
@@ -23,7 +25,7 @@ def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
     shape
         (C, H, W) that the learner was made for.
     """
-    if not isinstance(x, Tensor):
+    if not isinstance(x, torch.Tensor):
         x = _array(x, "Images")
         if not (
             x.dtype == np.uint8 or (np.issubdtype(x.dtype, np.floating) and x.dtype.itemsize <= 8)
@@ -72,7 +74,8 @@ def _rounded(x: Tensor) -> Tensor:
     low, high = (float(v) for v in torch.aminmax(x))
     if low < 0 or high > 1:
         raise InputError(
-            f"Float images must lie in [0, 1], but these range from {low:g} to {high:g}: scale them, or give uint8."
+            f"Float images must lie in [0, 1], but these range from {low:g} to {high:g}: scale "
+            "them, or give uint8."
         )
     return (x * 255).round().to(torch.uint8)
 
@@ -83,12 +86,18 @@ def _shape_fault(got: tuple[int, ...], want: tuple[int, int, int]) -> str:
     if len(got) == 3 and got == want:
         return f"Images must be a batch {asked}, but this is one image {got}: give x[None]."
     if len(got) == 4 and got[1:] == (height, width, channels):
-        return f"Images must be {asked}, but their channels come last {got}: give x.transpose(0, 3, 1, 2)."
+        return (
+            f"Images must be {asked}, but their channels come last {got}: give "
+            "x.transpose(0, 3, 1, 2)."
+        )
     if len(got) == 4 and got[2:] == (height, width):
         return (
             f"Images must have {channels} channels {asked}, but they have {got[1]}: convert them."
         )
-    return f"Images must be {asked}, but they are {got}: resize them, or make a learner for their shape."
+    return (
+        f"Images must be {asked}, but they are {got}: resize them, or make a learner for their "
+        "shape."
+    )
 
 
 def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
@@ -103,7 +112,7 @@ def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
     """
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
         raise InputError("Labels are numbers and text in one batch: use one kind of label.")
-    if isinstance(y, Tensor):
+    if isinstance(y, torch.Tensor):
         _dense(y, "Labels")
         y = (y.double() if y.is_floating_point() else y).detach().cpu().numpy()
     array = _array(y, "Labels")

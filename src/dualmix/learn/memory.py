@@ -1,18 +1,19 @@
-"""The memory: a table of uint8 images, head columns and notes. It moves rows; policies decide
-which.
+"""The memory: a table of uint8 images, head columns and further columns. It moves rows; update
+and retrieval decide which.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from dualmix.errors import ConfigError
+from dualmix.learn.lazy import F, torch
 from dualmix.learn.types import Batch, Placement, Slots
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Memory:
@@ -24,11 +25,10 @@ class Memory:
         (capacity, H, W, C) uint8 images, exactly as they came.
     y
         (capacity,) head columns.
-    notes
-        Further columns that an update policy files beside a row; one that gets wider is padded with
-        zeros.
+    columns
+        Further columns that an update fills for each row; one that gets wider is padded with zeros.
     marks
-        What an update policy remembers about the stream as a whole.
+        What an update remembers about the whole stream.
     seen
         How many rows have been offered so far.
     """
@@ -45,10 +45,11 @@ class Memory:
             )
         except (RuntimeError, TypeError) as fault:
             raise ConfigError(
-                f"A memory of {capacity:,} images of {height}x{width}x{channels} bytes does not fit: make it smaller."
+                f"A memory of {capacity:,} images of {height}x{width}x{channels} bytes does not "
+                "fit: make it smaller."
             ) from fault
         self.y = torch.zeros(capacity, dtype=torch.int64)
-        self.notes: dict[str, Tensor] = {}
+        self.columns: dict[str, Tensor] = {}
         self.marks: dict[str, Tensor] = {}
         self.seen = 0
         self._filled = 0
@@ -62,21 +63,21 @@ class Memory:
         return self._filled
 
     def __getitem__(self, slots: Slots) -> Batch:
-        """Return images in [0, 1] (channels first, laid out channels last) and columns of the given
-        slots.
+        """Return images in [0, 1] (channels first, laid out channels last) and head columns of the
+        given slots.
         """
         index = torch.from_numpy(slots)
         rows = self.x.index_select(0, index.to(self.x.device))
         return Batch(rows.permute(0, 3, 1, 2).float().div_(255), self.y[index].to(self.x.device))
 
-    def write(self, placement: Placement, raw: Tensor, columns: Tensor) -> None:
-        """File rows as a policy decided; where two rows share a slot the later one stays.
+    def write(self, placement: Placement, raw: Tensor, y: Tensor) -> None:
+        """File rows as an update decided; where two rows share a slot the later one stays.
 
         Parameters
         ----------
         placement
             A slot for each row, -1 to drop it. Empty slots must be filled without a gap.
-        raw, columns
+        raw, y
             uint8 images (n, H, W, C) and their head columns.
         """
         self.seen += len(raw)
@@ -91,25 +92,24 @@ class Memory:
             )
         slots, rows = torch.tensor(list(last)), torch.tensor(list(last.values()))
         self.x[slots.to(self.x.device)] = raw[rows].to(self.x.device)
-        self.y[slots] = columns[rows]
-        for name, note in placement.notes.items():
-            shape = (self.capacity, *note.shape[1:])
-            if name not in self.notes:
-                self.notes[name] = torch.zeros(shape, dtype=note.dtype, device=note.device)
-            elif self.notes[name].shape != shape:
-                self.notes[name] = F.pad(
-                    self.notes[name], (0, shape[-1] - self.notes[name].shape[-1])
-                )
-            self.notes[name][slots.to(note.device)] = note[rows.to(note.device)]
+        self.y[slots] = y[rows]
+        for name, column in placement.columns.items():
+            shape = (self.capacity, *column.shape[1:])
+            if name not in self.columns:
+                self.columns[name] = torch.zeros(shape, dtype=column.dtype, device=column.device)
+            elif self.columns[name].shape != shape:
+                wider = shape[-1] - self.columns[name].shape[-1]
+                self.columns[name] = F.pad(self.columns[name], (0, wider))
+            self.columns[name][slots.to(column.device)] = column[rows.to(column.device)]
         self._filled = filled
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the filled part of every column."""
+        """Return the filled part of every column; "notes" is the older name of `columns`."""
         return {
             "seen": self.seen,
             "x": self.x[: self._filled],
             "y": self.y[: self._filled],
-            "notes": {name: note[: self._filled] for name, note in self.notes.items()},
+            "notes": {name: column[: self._filled] for name, column in self.columns.items()},
             "marks": dict(self.marks),
         }
 
@@ -119,12 +119,12 @@ class Memory:
         self.seen, self._filled = int(state["seen"]), len(state["y"])
         self.x[: self._filled] = state["x"].to(self.x.device)
         self.y[: self._filled] = state["y"]
-        self.notes = {}
-        for name, note in state.get("notes", {}).items():
-            self.notes[name] = torch.zeros(
-                (self.capacity, *note.shape[1:]), dtype=note.dtype, device=self.x.device
+        self.columns = {}
+        for name, column in state.get("notes", {}).items():
+            self.columns[name] = torch.zeros(
+                (self.capacity, *column.shape[1:]), dtype=column.dtype, device=self.x.device
             )
-            self.notes[name][: self._filled] = note
+            self.columns[name][: self._filled] = column
 
     def counts(self, classes: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Return how many rows each head column has."""

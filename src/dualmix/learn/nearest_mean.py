@@ -1,17 +1,24 @@
-"""Nearest class mean: a read-out from what the memory holds instead of a trained head."""
+"""Nearest class mean: a read-out from what the memory holds instead of a trained head.
+
+As a trick for any rehearsal: Mai et al., 2022, "Online Continual Learning in Image Classification:
+An Empirical Survey", Neurocomputing, arXiv:2101.10423."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
+from dualmix.learn.lazy import F, torch
 from dualmix.learn.memory import Memory
-from dualmix.learn.network import Classifier, folded
+from dualmix.learn.modes import fused_bn
 from dualmix.rng import generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dualmix.learn.network import Classifier
 
 ROWS = 256
 
@@ -23,7 +30,7 @@ def class_means(model: Classifier, memory: Memory) -> Tensor:
     so that it is hardly ever the nearest one while another class has a mean."""
     classes = len(model.labels)
     sums = torch.zeros(classes, model.backbone.features, device=model.device)
-    with folded(model):
+    with fused_bn(model):
         for start in range(0, len(memory), ROWS):
             old = memory[np.arange(start, min(start + ROWS, len(memory)))]
             sums += feature_sums(model.embed(old.x), old.y, classes)

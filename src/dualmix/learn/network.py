@@ -1,10 +1,12 @@
-"""The reduced ResNet-18 and a linear head that is fixed or grows with the classes."""
+"""The reduced ResNet-18 and a linear head that is fixed or grows with the classes.
+
+ResNet: He et al., 2016, arXiv:1512.03385. The reduced ResNet-18, with fewer channels per layer:
+Lopez-Paz and Ranzato, 2017, arXiv:1706.08840."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -13,13 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dualmix.errors import ConfigError, InputError
-from dualmix.learn.graphs import Graphs
 from dualmix.learn.types import Labels
 from dualmix.rng import generator
 
 POOL = 4
-CHUNK = 50
-"""Images that are looked at together: larger chunks are no quicker and take more memory."""
 NARROW = 16
 """Below this many channels oneDNN's strided 1x1 convolution overruns its workspace
 (uxlfoundation/oneDNN#6035).
@@ -99,7 +98,7 @@ class ReducedResNet18(nn.Module):
         self.features = inputs * math.prod(side // POOL for side in sides)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return one feature vector an image."""
+        """Return one feature vector per image."""
         x = self.blocks(self.bn(self.stem(x)).relu_())
         return F.avg_pool2d(x, POOL).flatten(1)
 
@@ -125,8 +124,6 @@ class Classifier(nn.Module):
     precision
         ``bfloat16``: the network is run under `torch.autocast`; weights, features and logits are
         float32 all the same.
-    graphs
-        Replay training passes as CUDA graphs.
     """
 
     mean: Tensor
@@ -143,7 +140,6 @@ class Classifier(nn.Module):
         std: Sequence[float] = (),
         precision: Literal["float32", "bfloat16"] = "float32",
         device: str | torch.device = "cpu",
-        graphs: bool = False,
     ) -> None:
         super().__init__()
         if mean and len(mean) != shape[0]:
@@ -153,7 +149,7 @@ class Classifier(nn.Module):
         self.shape, self.classes, self.seed = shape, classes, seed
         self.precision: Literal["float32", "bfloat16"] = precision
         self.labels: list[int | str] = []
-        self._folded: Callable[[Tensor], Tensor] | None = None
+        self._fused: Callable[[Tensor], Tensor] | None = None
         self._columns: dict[int | str, int] = {}
         self.backbone = ReducedResNet18(shape, width)
         _initialise(self.backbone, seed)
@@ -163,7 +159,6 @@ class Classifier(nn.Module):
         self.register_buffer("mean", torch.tensor(tuple(mean)).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(tuple(std)).view(-1, 1, 1), persistent=False)
         self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._graphs = Graphs(self.backbone) if graphs else None
 
     @property
     def device(self) -> torch.device:
@@ -178,7 +173,7 @@ class Classifier(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the features of images in [0, 1]."""
-        network = self._folded or self._graphs or self.backbone
+        network = self._fused or self.backbone
         normal = (x - self.mean) / self.std if len(self.mean) else x
         if self.precision == "float32":
             return network(normal)
@@ -206,14 +201,14 @@ class Classifier(nn.Module):
         fresh = list(dict.fromkeys(label for label in raw if label not in self._columns))
         if fresh and self.labels and type(fresh[0]) is not type(self.labels[0]):
             raise InputError(
-                f"Labels so far are {type(self.labels[0]).__name__}, but {fresh[0]!r} is {type(fresh[0]).__name__}: "
-                "use one kind of label."
+                f"Labels so far are {type(self.labels[0]).__name__}, but {fresh[0]!r} is "
+                f"{type(fresh[0]).__name__}: use one kind of label."
             )
         total = len(self.labels) + len(fresh)
         if self.classes is not None and total > self.classes:
             raise InputError(
-                f"Label {fresh[-1]!r} is class number {total}, but the head was fixed at {self.classes} classes: "
-                "make the learner without classes and its head grows."
+                f"Label {fresh[-1]!r} is class number {total}, but the head was fixed at "
+                f"{self.classes} classes: make the learner without classes and its head grows."
             )
         for label in fresh:
             self._columns[label] = len(self.labels)
@@ -224,8 +219,8 @@ class Classifier(nn.Module):
 
     def names(self, columns: Tensor) -> Labels:
         """Return the raw labels of head columns."""
-        found: Labels = np.asarray(self.labels)[columns.cpu().numpy()]
-        return found
+        names: Labels = np.asarray(self.labels)[columns.cpu().numpy()]
+        return names
 
     def restore(self, labels: Sequence[int] | Sequence[str], state: dict[str, Tensor]) -> None:
         """Take over labels and weights of another classifier of the same shape."""
@@ -257,7 +252,7 @@ class Classifier(nn.Module):
 def _longer(rows: Tensor, more: Tensor) -> Tensor:
     """Return `rows` with `more` behind them, in the same storage where it has room for them.
 
-    What is moved gets room for half as many rows again, so that a head which grows by one class a
+    What is moved gets room for half as many rows again, so that a head which grows by one class per
     step is seldom moved."""
     known, total = len(rows), len(rows) + len(more)
     if rows.untyped_storage().nbytes() >= total * more[0].numel() * rows.element_size():
@@ -277,7 +272,7 @@ def _head_row(
 
 
 def _initialise(backbone: nn.Module, seed: int) -> None:
-    """Fill weights as torch's defaults do (uniform within 1/sqrt(fan-in)), but from our generator."""
+    """Fill weights as torch does (uniform within 1/sqrt(fan-in)), but from our generator."""
     rng = generator(seed, "init")
     for module in backbone.modules():
         if isinstance(module, nn.Conv2d):
@@ -286,119 +281,3 @@ def _initialise(backbone: nn.Module, seed: int) -> None:
             module.weight.data.copy_(torch.from_numpy(drawn))
         elif isinstance(module, nn.BatchNorm2d):
             module.reset_parameters()
-
-
-@contextmanager
-def still_norms(model: nn.Module, still: bool = True) -> Iterator[None]:
-    """Let batch-norm use its running statistics and leave them alone, while gradients flow as in
-    training.
-    """
-    norms = (
-        [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-        if still
-        else []
-    )
-    for norm in norms:
-        norm.eval()
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.train()
-
-
-@contextmanager
-def glance(model: nn.Module) -> Iterator[None]:
-    """Look at a model in evaluation mode and without gradients; its statistics and mode stay as
-    they were.
-    """
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
-
-
-@contextmanager
-def exactly(model: Classifier) -> Iterator[None]:
-    """Glance at a model in float32, whatever its precision."""
-    precision, model.precision = model.precision, "float32"
-    try:
-        with glance(model):
-            yield
-    finally:
-        model.precision = precision
-
-
-@contextmanager
-def folded(model: Classifier) -> Iterator[None]:
-    """Glance at a model with every batch-norm folded into its convolution: quicker, and equal but
-    for rounding.
-    """
-    with glance(model):
-        model._folded = _fold(model.backbone)
-        try:
-            yield
-        finally:
-            model._folded = None
-
-
-def _fold(network: ReducedResNet18) -> Callable[[Tensor], Tensor]:
-    """Return the network's features in evaluation mode as a function of images, with the weights
-    that it has now.
-    """
-
-    def fold(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-        assert norm.running_mean is not None and norm.running_var is not None
-        scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-        return conv.weight * scale.view(-1, 1, 1, 1), norm.bias - norm.running_mean * scale
-
-    stem = fold(network.stem, network.bn)
-    blocks = []
-    for block in network.blocks:
-        assert isinstance(block, Block)
-        convolutions = fold(block.conv1, block.bn1), fold(block.conv2, block.bn2)
-        conv, norm = block.shortcut if isinstance(block.shortcut, nn.Sequential) else (None, None)
-        changed = (
-            fold(conv, norm)
-            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)
-            else None
-        )
-        blocks.append((*convolutions, changed, block.conv1.stride[0], block.thin))
-
-    def features(x: Tensor) -> Tensor:
-        x = F.conv2d(x, *stem, 1, 1).relu_()
-        for first, second, changed, stride, thin in blocks:
-            out = F.conv2d(F.conv2d(x, *first, stride, 1).relu_(), *second, 1, 1)
-            x = (
-                x
-                if changed is None
-                else F.conv2d(x[:, :, ::thin, ::thin], *changed, stride // thin)
-            )
-            x = out.add_(x).relu_()
-        return F.avg_pool2d(x, POOL).flatten(1)
-
-    return features
-
-
-@contextmanager
-def ahead(model: nn.Module, lr: float, slopes: Sequence[Tensor] | None = None) -> Iterator[None]:
-    """Look at a model as it would be after a plain step along slopes, its gradients unless given.
-
-    Weights and statistics come back as they were.
-    """
-    weights, buffers = list(model.parameters()), list(model.buffers())
-    kept = [(tensor, tensor.data) for tensor in (*weights, *buffers)]
-    along: Sequence[Tensor | None] = slopes or [weight.grad for weight in weights]
-    for weight, slope in zip(weights, along, strict=True):
-        if slope is not None:
-            weight.data = weight.data.sub(slope, alpha=lr)
-    for buffer in buffers:
-        buffer.data = buffer.data.clone()
-    try:
-        yield
-    finally:
-        for tensor, data in kept:
-            tensor.data = data

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
 if TYPE_CHECKING:
-    from dualmix.learn.class_ages import Sightings
+    from torch import Tensor
+
+    from dualmix.learn.class_ages import ClassAges
     from dualmix.learn.memory import Memory
     from dualmix.learn.network import Classifier
 
@@ -25,11 +25,11 @@ State = dict[str, Any]
 Labels = NDArray[np.int64] | NDArray[np.str_]
 """Raw labels as a user knows them: whole numbers or text."""
 
-LabelsLike = Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
-ImagesLike = Tensor | NDArray[Any]
+LabelsLike: TypeAlias = "Tensor | NDArray[Any] | Sequence[int] | Sequence[str]"
+ImagesLike: TypeAlias = "Tensor | NDArray[Any]"
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Holds logits (n, K) against what a batch wants of them; returns the mean over its rows."""
+Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+"""Compares logits (n, K) with the batch's ``y``; returns the mean over its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,27 @@ class Batch:
     """Images ``x`` (n, C, H, W) in [0, 1] and labels ``y``: (n,) int64 head columns or (n, K) soft
     rows.
 
-    ``notes`` are counts about how the batch was made, tensors of one number that a learner adds up;
-    ``loss`` is how logits are held against ``y``; ``logits`` is what the network said of a new
-    batch while it was learned."""
+    Attributes
+    ----------
+    counters
+        Counts of how the batch was made, tensors of one number that a learner adds up.
+    loss
+        The batch's own loss; none: the learner's.
+    logits
+        What the network said of a new batch when it was learned: for the memory's update.
+    gradient, weight
+        A new batch's loss is learned times `weight`. `gradient` is the gradient of that product, a
+        tensor per parameter, if its backward pass came before retrieval; the next pass overwrites
+        it.
+    """
 
     x: Tensor
     y: Tensor
-    notes: Mapping[str, Tensor] = field(default_factory=dict)
-    loss: Loss = F.cross_entropy
+    counters: Mapping[str, Tensor] = field(default_factory=dict)
+    loss: Loss | None = None
     logits: Tensor | None = None
+    gradient: Sequence[Tensor] | None = None
+    weight: float = 1.0
 
     def __len__(self) -> int:
         return len(self.x)
@@ -53,14 +65,20 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One slot for each incoming row (-1 = drop it), and notes (a score, logits) to file beside the
-    row.
+    """What an update decides.
 
-    ``marks`` are what an update policy must remember about the stream as a whole; the memory keeps
-    the latest."""
+    Attributes
+    ----------
+    slots
+        One slot for each incoming row; -1 drops the row.
+    columns
+        Further columns of the memory's table (a score, logits), one value for each incoming row.
+    marks
+        What the update must remember about the whole stream; the memory keeps the latest.
+    """
 
     slots: Slots
-    notes: Mapping[str, Tensor] = field(default_factory=dict)
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
     marks: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -101,7 +119,7 @@ class Mix(Protocol):
         ...
 
     def __call__(
-        self, new: Batch, old: Batch, model: Classifier, seen: Sightings, rng: np.random.Generator
+        self, new: Batch, old: Batch, model: Classifier, ages: ClassAges, rng: np.random.Generator
     ) -> Batch | None:
         """Return the extra batch, or nothing in a step that has none."""
         ...
@@ -117,7 +135,7 @@ class Learner(Protocol):
         How many images of the last batch were recognised before the step that learned them, a
         tensor of one number.
     recipe
-        What the learner was made from; `dualmix.runs.build.build` sets it.
+        What the learner was made from; `dualmix.build` sets it.
     """
 
     hits: Tensor

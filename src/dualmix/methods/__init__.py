@@ -1,12 +1,13 @@
 """One method, one file: its paper, its settings, its own rule and its own loop if it has one.
 
-A method imports learn and the package's root, and never another method's file.
-"""
+A method imports learn, the package's root and the settings that methods share (`common`,
+`rehearsal`, and `dualmix`, whose mixes attach to every rehearsal), never another method's file."""
 
 from dualmix.methods.agem import AGEM
 from dualmix.methods.aser import ASER
-from dualmix.methods.common import Descent, Host, Rehearsal, Remembering, Sampling
+from dualmix.methods.common import Augmenting, Descent, Remembering, Sampling
 from dualmix.methods.derpp import DERpp
+from dualmix.methods.dualmix import Mixing
 from dualmix.methods.dvc import DVC
 from dualmix.methods.er import ER
 from dualmix.methods.er_ace import ERACE
@@ -14,7 +15,7 @@ from dualmix.methods.finetune import Finetune
 from dualmix.methods.gdumb import GDumb
 from dualmix.methods.gss import GSS
 from dualmix.methods.mir import MIR
-from dualmix.methods.mixing import Mixing
+from dualmix.methods.rehearsal import Host, Rehearsal
 from dualmix.methods.scr import SCR
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "GSS",
     "MIR",
     "SCR",
+    "Augmenting",
     "DERpp",
     "Descent",
     "Finetune",

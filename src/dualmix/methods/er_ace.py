@@ -1,21 +1,53 @@
-"""Experience replay with an asymmetric cross-entropy."""
+"""Experience replay with an asymmetric cross-entropy.
+
+L. Caccia et al., 2022, "New Insights on Reducing Abrupt Representation Change in Online Continual
+Learning", ICLR, arXiv:2104.05025."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dualmix.methods.common import Rehearsal
+from dualmix.learn.lazy import F, torch
+from dualmix.learn.sampling import Uniform
+from dualmix.learn.types import Learner
+from dualmix.methods.rehearsal import Rehearsal
 from dualmix.registry import register
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from dualmix.learn.network import Classifier
-    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
 
 
-@register("er-ace")
+def asymmetric_ce(logits: Tensor, columns: Tensor, seen: int) -> Tensor:
+    """Return the cross-entropy over the columns of the batch's own classes and of classes never
+    seen.
+
+    Old classes that are not in the batch take no part in the softmax, so a new batch does not push
+    them down. Rehearsed batches have the plain cross-entropy: hence asymmetric.
+
+    Parameters
+    ----------
+    logits, columns
+        (n, K) logits and (n,) head columns.
+    seen
+        Head columns below this number belong to classes seen so far.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[9.0, 1.0, 1.0, 9.0]])
+    >>> float(asymmetric_ce(logits, torch.tensor([1]), seen=4))
+    0.0
+    >>> round(float(asymmetric_ce(logits[:, :3], torch.tensor([1]), seen=2)), 4)
+    0.6931
+    """
+    rivals = torch.arange(logits.shape[1], device=logits.device) >= seen
+    rivals[columns] = True
+    return F.cross_entropy(logits.masked_fill(~rivals, -torch.inf), columns)
+
+
+@register("er-ace", cite="Caccia et al., 2022, arXiv:2104.05025")
 class ERACE(Rehearsal):
     """ER-ACE: experience replay in which a new batch competes only among its own classes and those
     never seen.
@@ -23,11 +55,9 @@ class ERACE(Rehearsal):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Experience replay with a loss of its own for the new batch."""
-        from dualmix.learn.losses import among_themselves
-        from dualmix.learn.policies.uniform import Uniform
 
         def loss(logits: Tensor, columns: Tensor) -> Tensor:
-            return among_themselves(logits, columns, len(model.labels))
+            return asymmetric_ce(logits, columns, len(model.labels))
 
         return self.replay(
             model, rng, self.reservoir_update(), Uniform(self.memory_batch), stream_loss=loss

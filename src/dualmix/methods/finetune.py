@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dualmix.learn.memory import Memory
+from dualmix.learn.replay import Replay
+from dualmix.learn.sampling import Reservoir, Uniform
+from dualmix.learn.types import Learner
 from dualmix.methods.common import Descent
-from dualmix.methods.er import ER
 from dualmix.registry import Preset, add_preset, register
 
 if TYPE_CHECKING:
     from dualmix.learn.network import Classifier
-    from dualmix.learn.types import Learner
     from dualmix.rng import Rng
 
 
@@ -20,7 +22,16 @@ class Finetune(Descent):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Experience replay with a memory of nothing."""
-        return ER(lr=self.lr, weight_decay=self.weight_decay, memory=0).build(model, rng)
+        nothing = Memory(0, model.shape, model.device)
+        return Replay(
+            model,
+            nothing,
+            Reservoir(),
+            Uniform(1),
+            rng,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+        )
 
 
 _OFFLINE = {
@@ -34,7 +45,8 @@ add_preset(
     Preset(
         "iid-offline",
         "finetune",
-        "All classes at once, 70 epochs: the upper bound (variant: --stream.epochs 50 --method.weight_decay 0).",
+        "All classes at once, 70 epochs: the upper bound "
+        "(variant: --stream.epochs 50 --method.weight_decay 0).",
         "Table 1, iid offline",
         _OFFLINE,
         {**dict.fromkeys(_OFFLINE, "inferred"), "stream.incomplete": "reference"},
@@ -44,7 +56,8 @@ add_preset(
     Preset(
         "iid-online",
         "finetune",
-        "All classes at once, one pass in batches of 10: what an online learner could reach without forgetting.",
+        "All classes at once, one pass in batches of 10: what an online learner could reach "
+        "without forgetting.",
         "-",
         {"stream.tasks": 1},
     )

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
+from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner
@@ -26,7 +27,6 @@ def build(
     seed: int = 0,
     model: Model | None = None,
     device: str = "cpu",
-    graphs: bool = False,
 ) -> Learner:
     """Make a learner from a method's settings.
 
@@ -40,12 +40,7 @@ def build(
         Columns of a fixed head; None: the head grows with the classes that come.
     seed
         Decides weights, memory and augmentation.
-    graphs
-        Replay the network's training passes as CUDA graphs; the learner that is saved does not
-        depend on it.
     """
-    if graphs and not device.startswith("cuda"):
-        raise ConfigError("Graphs are for CUDA: give device cuda, or leave them off.")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
     try:
@@ -69,7 +64,6 @@ def build(
         std=model.std,
         precision=model.precision,
         device=device,
-        graphs=graphs,
     )
     learner = method.build(network, Rng(seed))
     learner.recipe = {
@@ -141,12 +135,15 @@ def load(path: Path | str, device: str = "cpu") -> Learner:
     state = snapshot.read(Path(path))
     try:
         recipe = state["recipe"]
+        settings = migrate(
+            {"method": {"kind": recipe["kind"], **recipe["method"]}, "model": recipe["model"]}
+        )
         learner = build(
-            get_method(recipe["kind"])(**recipe["method"]),
+            get_method(settings["method"].pop("kind"))(**settings["method"]),
             tuple(recipe["shape"]),
             classes=recipe["classes"],
             seed=recipe["seed"],
-            model=Model(**recipe["model"]),
+            model=Model(**settings["model"]),
             device=device,
         )
         learner.load_state_dict(state["learner"])

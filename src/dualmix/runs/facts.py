@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dualmix.config.compose import RESULTS_VERSION
+from dualmix.config.fields import RESULTS_VERSION
 
 
 def facts() -> dict[str, Any]:

@@ -13,15 +13,17 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dualmix.config.compose import Probes
+from dualmix.config.fields import Probes
 from dualmix.data import Images
 from dualmix.data.stream import Plan
 from dualmix.learn.augment import transform
-from dualmix.learn.learners.parts import Parts
-from dualmix.learn.learners.replay import Replay
-from dualmix.learn.mixing import EnMix, View, head_norms
-from dualmix.learn.network import CHUNK, Classifier, folded
+from dualmix.learn.common import Parts
+from dualmix.learn.mixing import head_norms
+from dualmix.learn.modes import CHUNK, fused_bn
+from dualmix.learn.network import Classifier
+from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Learner, Mix
+from dualmix.methods.dualmix import EnMix, View
 from dualmix.rng import generator
 
 Floats = NDArray[np.float64]
@@ -162,7 +164,7 @@ def _draws(
     kept_p, kept_q = _outputs(learner.model, old)
     outputs, losses, spreads = [], [], []
     for _ in range(draws):
-        batch = mix(old, old, learner.model, learner.seen, rng)
+        batch = mix(old, old, learner.model, learner.ages, rng)
         if batch is None:
             continue
         p, q = _outputs(learner.model, batch)
@@ -175,7 +177,7 @@ def _draws(
 
 def _outputs(model: Classifier, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the softmax and the cross-entropy of each image."""
-    with folded(model):
+    with fused_bn(model):
         logits = torch.cat([model(part) for part in batch.x.split(CHUNK)])
         return logits.softmax(1), F.cross_entropy(logits, batch.y, reduction="none")
 

@@ -96,7 +96,6 @@ def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
         seed=run_seed,
         model=config.model,
         device=config.device,
-        graphs=config.graphs,
     )
     return order, learner
 

@@ -5,6 +5,7 @@ the new, whole.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -66,8 +67,16 @@ def make_folder(path: Path) -> None:
         ) from fault
 
 
+def json_bytes(plain: Any) -> bytes:
+    """Return the one text of a value, as JSON files hold it."""
+    return (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def digest(content: bytes) -> str:
+    """Return the sha256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def write_json(path: Path, plain: Any) -> None:
     """Replace a JSON file at once and durably."""
-    write_bytes(
-        path, (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-    )
+    write_bytes(path, json_bytes(plain))

@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 from dualmix.config.compose import Composed
 from dualmix.errors import BusyError, StoreError
 from dualmix.runs.facts import facts
-from dualmix.store.files import write_bytes, write_json
+from dualmix.store.files import digest, write_bytes, write_json
 
 if TYPE_CHECKING:
     from dualmix.learn.types import State
 
+SUMS = "sums.json"
+"""The digests of a finished run's files, filed just before its scores."""
 KEPT = 2
 """Snapshots kept: if the newest is damaged, the one before it is used."""
 RECENT = 30.0
@@ -123,9 +125,13 @@ class Store:
         named = named or [path for path in self.paths() if name in path.name]
         return sorted(
             named,
-            key=lambda path: ((path / "config.json").stat().st_mtime_ns, path.name),
+            key=lambda path: (self._begun(path), path.name),
             reverse=True,
         )
+
+    def _begun(self, path: Path) -> float:
+        """Return when a run was begun, in seconds since the epoch."""
+        return (path / "config.json").stat().st_mtime
 
     def paths(self) -> list[Path]:
         """Return the folders that hold a run, by name."""
@@ -155,17 +161,22 @@ class Folder:
     @classmethod
     def open(cls, path: Path) -> Folder:
         """Open a run that exists."""
-        config = _read_json(path / "config.json")
+        return cls(path, "").opened()
+
+    def opened(self) -> Folder:
+        """Return the run with its key, after a look that it is one."""
+        config = self.read_json("config.json")
         if not isinstance(config, dict) or not config.keys() >= {"key", "label", "config"}:
             raise StoreError(
-                f"{path / 'config.json'} is not the record of a run: run again with --fresh."
+                f"{self.path / 'config.json'} is not the record of a run: run again with --fresh."
             )
-        return cls(path, str(config["key"]))
+        self.key = str(config["key"])
+        return self
 
     @property
     def done(self) -> bool:
         """Whether the run has ended and its scores stand."""
-        return (self.path / "scores.json").is_file()
+        return self.has("scores.json")
 
     @property
     def busy(self) -> bool:
@@ -189,7 +200,7 @@ class Folder:
         asked = composed.config.probes
         if not self.done or not asked.on:
             return self.done
-        if not (self.path / "probes.json").is_file():
+        if not self.has("probes.json"):
             return False
         made = self.read_json("config.json")["config"].get("probes", {})
         same = all(made.get(name) == getattr(asked, name) for name in ("draws", "rows", "past"))
@@ -210,7 +221,7 @@ class Folder:
             lock.acquire(timeout=0)
         except Timeout:
             holder = self.path / "holder.json"
-            who = _read_json(holder) if holder.is_file() else {}
+            who = parsed(holder.read_bytes(), holder) if holder.is_file() else {}
             raise BusyError(
                 f"Process {who.get('pid', '?')} on {who.get('host', '?')} is working on {self.path} "
                 f"(since {who.get('since', '?')}): it was left alone; wait for it or stop it."
@@ -340,29 +351,60 @@ class Folder:
 
     def counts(self) -> NDArray[np.int64]:
         """Return the confusion counts of every stage measured so far, (stages, classes, classes)."""
-        path = self.path / "confusion.npz"
         if self.done:
             try:
-                with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+                content = self.read("confusion.npz")
+                with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                     return np.asarray(arrays["counts"], dtype=np.int64)
             except (
-                OSError,
                 ValueError,
                 KeyError,
                 EOFError,
+                OSError,
                 RuntimeError,
+                MemoryError,
                 BadZipFile,
                 zlib.error,
             ) as fault:
-                raise StoreError(f"{path} is damaged ({fault}): run again with --fresh.") from fault
+                raise StoreError(
+                    f"{self.path / 'confusion.npz'} is damaged ({fault}): run again with --fresh."
+                ) from fault
         state, _ = self.latest()
         if state is None:
             return np.zeros((0, 0, 0), dtype=np.int64)
         return np.asarray(state["counts"].numpy(), dtype=np.int64)
 
+    def has(self, name: str) -> bool:
+        """Whether the run has a file."""
+        return (self.path / name).is_file()
+
+    def read(self, name: str) -> bytes:
+        """Return the content of one of the run's files, if it is as the run wrote it."""
+        try:
+            content = (self.path / name).read_bytes()
+        except OSError as fault:
+            raise StoreError(
+                f"{self.path / name} cannot be read ({fault.strerror}): run again with --fresh."
+            ) from fault
+        sums = self.sums() if self.done and name != SUMS else None
+        if sums and sums["files"].get(name, digest(content)) != digest(content):
+            raise StoreError(
+                f"{self.path / name} is not as the run wrote it: run again with --fresh."
+            )
+        return content
+
+    def sums(self) -> dict[str, Any] | None:
+        """Return the sha256 of the run's files; nothing for a run of an earlier version."""
+        if not self.has(SUMS):
+            return None
+        sums = parsed(self.read(SUMS), self.path / SUMS)
+        if not isinstance(sums, dict) or not isinstance(sums.get("files"), dict):
+            raise StoreError(f"{self.path / SUMS} holds no sums: run again with --fresh.")
+        return sums
+
     def read_json(self, name: str) -> Any:
-        """Return one of the run's JSON files."""
-        return _read_json(self.path / name)
+        """Return one of the run's JSON files, as `read` does."""
+        return parsed(self.read(name), self.path / name)
 
     def write_json(self, name: str, plain: Any) -> None:
         """Replace one of the run's JSON files at once."""
@@ -383,11 +425,13 @@ class Folder:
         return sorted(self.path.glob("snapshot-*.safetensors"))
 
 
-def _read_json(path: Path) -> Any:
+def parsed(content: bytes, path: Path) -> Any:
+    """Return what a JSON file holds."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as fault:
-        raise StoreError(f"{path} cannot be read ({fault}): run again with --fresh.") from fault
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError, MemoryError) as fault:
+        reason = fault if isinstance(fault, ValueError) else "it is nested too deep"
+        raise StoreError(f"{path} cannot be read ({reason}): run again with --fresh.") from fault
 
 
 def _now() -> str:

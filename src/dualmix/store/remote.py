@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dualmix.config.compose import Composed
 from dualmix.errors import ConfigError, StoreError
+from dualmix.store.archive import open_folder
 from dualmix.store.files import write_bytes
 from dualmix.store.folder import RECENT, Folder, Store
 from dualmix.store.lease import Lease, alive
@@ -61,7 +62,7 @@ def open_store(location: Path | str, run: Path | None = None) -> Store:
     """
     if not str(location):
         raise ConfigError("The store has no name: give a folder or an address with --store.")
-    return RemoteStore(str(location), run) if "://" in str(location) else Store(location, run)
+    return RemoteStore(str(location), run) if "://" in str(location) else open_folder(location, run)
 
 
 class RemoteStore(Store):

@@ -13,7 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from dualmix.config.compose import Composed, canonical, compose, lookup, walk
+from dualmix.config.compose import Composed, compose, lookup, walk
+from dualmix.config.fields import canonical
 from dualmix.data import load
 from dualmix.errors import ConfigError
 from dualmix.registry import nearest

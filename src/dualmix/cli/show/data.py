@@ -14,6 +14,9 @@ from rich.text import Text
 if TYPE_CHECKING:
     from dualmix.data.verify import Entry, Report
 
+LONGEST = 24
+"""Characters of a file's name in the table; the whole path stands below it."""
+
 
 def verification(report: Report) -> RenderableType:
     """Return what a check of a data set found."""
@@ -29,8 +32,8 @@ def verification(report: Report) -> RenderableType:
         facts.add_row(
             "images", f"{report.classes} classes, {height}x{width} pixels, {channels} channels"
         )
-        facts.add_row("training", f"{report.train:,} images, {_span(report.train_span)} a class")
-        facts.add_row("test", f"{report.test:,} images, {_span(report.test_span)} a class")
+        facts.add_row("training", f"{report.train:,} images, {_span(report.train_span)} per class")
+        facts.add_row("test", f"{report.test:,} images, {_span(report.test_span)} per class")
         facts.add_row("content", f"sha256 {report.fingerprint}")
     for file in report.files:
         published = {
@@ -42,20 +45,44 @@ def verification(report: Report) -> RenderableType:
     return Group(Text(f"{report.name}"), facts, *verdict)
 
 
-def data_table(where: Path, entries: Sequence[Entry]) -> RenderableType:
-    """Return which data sets are here, where, and how big."""
-    table = Table(box=box.SIMPLE, pad_edge=False, title=f"Data in {where}", title_justify="left")
+def data_table(entries: Sequence[Entry]) -> RenderableType:
+    """Return which data sets are here, how many images of how many, and how big."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("name", style="bold", no_wrap=True)
     table.add_column("here", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("decoded", justify="right", no_wrap=True)
-    table.add_column("what and where", overflow="fold")
+    for name in ("images here", "of", "size", "decoded"):
+        table.add_column(name, justify="right", no_wrap=True)
     for entry in entries:
         here = {True: "yes", False: "no", None: "yours"}[entry.present]
-        about = f"{entry.doc}\n{entry.where}" if entry.present else entry.doc
-        table.add_row(entry.name, here, _size(entry.size), _size(entry.decoded), about)
-    hint = "dualmix data get NAME downloads one; dualmix data verify NAME checks one."
-    return Group(table, Text(hint, style="dim"))
+        table.add_row(
+            entry.name if entry.doc else f"  {_name(entry.where)}",
+            here,
+            "not counted" if entry.images is None and entry.present else _count(entry.images),
+            _count(entry.full),
+            _size(entry.size),
+            _size(entry.decoded),
+        )
+    return table
+
+
+def about(entry: Entry, root: Path) -> tuple[str, str]:
+    """Return what a set is and where it lies, below the root if it is there; either may be
+    empty.
+    """
+    path = Path(entry.where)
+    shown = path.relative_to(root) if path.is_relative_to(root) and path != root else path
+    gone = " (gone)" if entry.present is False and not entry.doc else ""
+    where = f"  {shown}{gone}" if entry.present or gone else ""
+    return (f"{entry.name}: {entry.doc}" if entry.doc else ""), where
+
+
+def _name(where: str) -> str:
+    name = Path(where).name
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def _span(span: tuple[int, int]) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dualmix.config.compose import Composed, lookup, walk
-from dualmix.paper.tables import DATA as PAPERS_DATA
+from dualmix.paper.numbers import DATA as PAPERS_DATA
 from dualmix.registry import Preset, additions, get_preset
 
 if TYPE_CHECKING:

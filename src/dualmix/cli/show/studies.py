@@ -1,8 +1,7 @@
-"""Studies of many runs: methods side by side, readings of the paper, Proposition 1, a search."""
+"""Studies of many runs: methods side by side, Proposition 1, a search."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from dualmix.cli.show.settings import value
 from dualmix.runs import metrics
 
 if TYPE_CHECKING:
-    from dualmix.bench.calibrate import Deviation, Reading
     from dualmix.paper.proposition import Verdict
     from dualmix.sweeps.tune import Search
 
@@ -38,67 +36,8 @@ def comparison(
 
 
 def _mean(shares: Sequence[float]) -> str:
-    found = metrics.interval([100 * share for share in shares])
-    return f"{found.mean:.1f} ± {found.half:.1f} %" if found.n > 1 else f"{found.mean:.1f} %"
-
-
-def reading_table(readings: Sequence[Reading]) -> RenderableType:
-    """Return the readings that can be compared."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("reading", style="bold", no_wrap=True)
-    table.add_column("choice", no_wrap=True)
-    table.add_column("what it says")
-    for reading in readings:
-        table.add_row(reading.name, reading.choice, reading.doc)
-    return table
-
-
-def calibration(rows: Sequence[Deviation], *, full: bool) -> RenderableType:
-    """Return readings by their distance from the paper's Table 3, with accuracy / forgetting of
-    each row.
-    """
-    from dualmix.paper.tables import ABLATION_ACCURACY, ABLATION_FORGETTING
-
-    names = list(ABLATION_ACCURACY)
-    table = Table(
-        box=box.SIMPLE,
-        pad_edge=False,
-        padding=0,
-        title="Table 3 at M=1k, by reading",
-        title_justify="left",
-    )
-    table.add_column("reading", style="bold", no_wrap=True)
-    for name in ("off", "any"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in names:
-        table.add_column(name.removeprefix("er+"), justify="right", no_wrap=True)
-    table.add_column("n", justify="right")
-    paper = [
-        f"{ABLATION_ACCURACY[name][0][0]:.1f}/{ABLATION_FORGETTING[name][0][0]:.1f}"
-        for name in names
-    ]
-    table.add_row("the paper", "", "", *paper, "10", end_section=True)
-    for row in rows:
-        cells = [
-            f"{mean[0]:.1f}/{mean[1]:.1f}" if (mean := row.mean(name)) else "-" for name in names
-        ]
-        off = f"{row.points:.1f}" if full else f"{100 * row.gains:.0f}%"
-        table.add_row(
-            row.reading,
-            "-" if math.isnan(row.points if full else row.gains) else off,
-            "-" if math.isnan(row.anytime) else f"{100 * row.anytime:.0f}%",
-            *cells,
-            str(len(row.seeds)),
-        )
-    measure = (
-        "off: root mean square distance of all cells from the paper's, in points"
-        if full
-        else "off: root mean square distance of each row's gain over er from the paper's, as a factor; the cells "
-        "themselves are those of a shortened stream and not the paper's"
-    )
-    steadier = "any: the gain in anytime accuracy against the paper's in accuracy, steadier than the last task's"
-    legend = f"average accuracy / forgetting in per cent, mean over n seeds. {measure}. {steadier}."
-    return Group(table, Text(legend, style="dim"))
+    mean = metrics.interval([100 * share for share in shares])
+    return f"{mean.mean:.1f} ± {mean.half:.1f} %" if mean.n > 1 else f"{mean.mean:.1f} %"
 
 
 def proposition(verdicts: Sequence[Verdict]) -> RenderableType:
@@ -131,25 +70,24 @@ def proposition(verdicts: Sequence[Verdict]) -> RenderableType:
             table,
             Text(f"CO against FG on the same model: {verdict.gap.words('models')}."),
             Text(
-                f"  The proposition holds for {percent(verdict.holds)} of {pairs} pairs of augmentations; of the "
-                f"{failing} where it fails the bias part of FG decides in {sum(b.overruled for b in borders)}."
+                f"  The proposition holds for {percent(verdict.holds)} of {pairs} pairs of "
+                f"augmentations; of the {failing} where it fails the bias part of FG decides in "
+                f"{sum(b.overruled for b in borders)}."
             ),
-            Text(
-                f"CO against final accuracy: {verdict.accuracy.words('augmentations')} (expected: negative)."
-            ),
-            Text(
-                f"CO against forgetting: {verdict.forgetting.words('augmentations')} (expected: positive)."
-            ),
-            Text(
-                f"m-bar against final accuracy: {verdict.mean_variance.words('augmentations')} (Figure 5: negative)."
-            ),
-            Text(
-                f"m-bar* against accuracy: {verdict.sample_spread.words('augmentations')} (Figure 5: negative)."
+            *(
+                Text(f"{what}: {correlation.words('augmentations')} ({expected}).")
+                for what, correlation, expected in (
+                    ("CO against final accuracy", verdict.accuracy, "expected: negative"),
+                    ("CO against forgetting", verdict.forgetting, "expected: positive"),
+                    ("m-bar against final accuracy", verdict.mean_variance, "Figure 5: negative"),
+                    ("m-bar* against accuracy", verdict.sample_spread, "Figure 5: negative"),
+                )
             ),
         ]
     legend = (
-        "Rank correlations with the middle 95 % over resamples. m-bar: deviation over draws, as Eq. 6 is written; "
-        "m-bar*: over images. bias: that part of FG; acc., forg.: per cent, of n runs trained with the augmentation."
+        "Rank correlations with the middle 95 % over resamples. m-bar: deviation over draws, as "
+        "Eq. 6 is written; m-bar*: over images. bias: that part of FG; acc., forg.: per cent, of n "
+        "runs trained with the augmentation."
     )
     return Group(*parts, Text(legend, style="dim"))
 
@@ -168,7 +106,8 @@ def search_table(chosen: Search) -> RenderableType:
     return Group(
         table,
         Text(
-            f"On the first {tasks} tasks, scored by {kept:g} % of their training images; seeds: {chosen.seeds}."
+            f"On the first {tasks} tasks, scored by {kept:g} % of their training images; "
+            f"seeds: {chosen.seeds}."
         ),
     )
 

@@ -1,1 +1,0 @@
-"""The loops that learn from a stream, one file each."""

@@ -1,0 +1,133 @@
+"""Ways to run a network for a while: in evaluation mode, in float32, with fused batch-norm, with
+frozen batch-norm, or as it would be after a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dualmix.learn.lazy import F, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from dualmix.learn.network import Classifier, ReducedResNet18
+
+CHUNK = 50
+"""Images that are looked at together: larger chunks are no quicker and take more memory."""
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Run a model in evaluation mode and without gradients; its statistics and mode stay as they
+    were.
+    """
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def in_float32(model: Classifier) -> Iterator[None]:
+    """Run a model in evaluation mode and in float32, whatever its precision."""
+    precision, model.precision = model.precision, "float32"
+    try:
+        with eval_mode(model):
+            yield
+    finally:
+        model.precision = precision
+
+
+@contextmanager
+def frozen_bn(model: nn.Module, frozen: bool = True) -> Iterator[None]:
+    """Let batch-norm use its running statistics and leave them alone, while gradients flow as in
+    training.
+    """
+    norms = (
+        [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+        if frozen
+        else []
+    )
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
+
+
+@contextmanager
+def virtual_step(
+    model: nn.Module, lr: float = 0.0, gradient: Sequence[Tensor] | None = None
+) -> Iterator[None]:
+    """Run a model as it would be after a plain step along a gradient; without one, as it is.
+
+    Weights and statistics come back as they were.
+    """
+    weights, buffers = list(model.parameters()), list(model.buffers())
+    kept = [(tensor, tensor.data) for tensor in (*weights, *buffers)]
+    if gradient is not None:
+        for weight, slope in zip(weights, gradient, strict=True):
+            weight.data = weight.data.sub(slope, alpha=lr)
+    for buffer in buffers:
+        buffer.data = buffer.data.clone()
+    try:
+        yield
+    finally:
+        for tensor, data in kept:
+            tensor.data = data
+
+
+@contextmanager
+def fused_bn(model: Classifier) -> Iterator[None]:
+    """Run a model in evaluation mode with every batch-norm fused into its convolution: quicker,
+    and equal but for rounding.
+    """
+    with eval_mode(model):
+        model._fused = _fuse(model.backbone)
+        try:
+            yield
+        finally:
+            model._fused = None
+
+
+def _fuse(network: ReducedResNet18) -> Callable[[Tensor], Tensor]:
+    """Return the network's features in evaluation mode as a function of images, with the weights
+    that it has now.
+    """
+    from dualmix.learn.network import POOL, Block
+
+    def fuse(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+        assert norm.running_mean is not None and norm.running_var is not None
+        scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+        return conv.weight * scale.view(-1, 1, 1, 1), norm.bias - norm.running_mean * scale
+
+    stem = fuse(network.stem, network.bn)
+    blocks = []
+    for block in network.blocks:
+        assert isinstance(block, Block)
+        first, second = fuse(block.conv1, block.bn1), fuse(block.conv2, block.bn2)
+        shortcut = None
+        if isinstance(block.shortcut, torch.nn.Sequential):
+            conv, norm = block.shortcut
+            assert isinstance(conv, torch.nn.Conv2d) and isinstance(norm, torch.nn.BatchNorm2d)
+            shortcut = fuse(conv, norm)
+        blocks.append((first, second, shortcut, block.conv1.stride[0], block.thin))
+
+    def features(x: Tensor) -> Tensor:
+        x = F.conv2d(x, *stem, 1, 1).relu_()
+        for first, second, shortcut, stride, thin in blocks:
+            out = F.conv2d(F.conv2d(x, *first, stride, 1).relu_(), *second, 1, 1)
+            if shortcut is not None:
+                x = F.conv2d(x[:, :, ::thin, ::thin], *shortcut, stride // thin)
+            x = out.add_(x).relu_()
+        return F.avg_pool2d(x, POOL).flatten(1)
+
+    return features

@@ -1,1 +1,0 @@
-"""Which slots to overwrite and which to rehearse: one file an idea, each a callable without state."""

@@ -1,0 +1,293 @@
+"""Rehearsal: learn a new batch beside batches from the memory. Without a memory it is plain
+finetuning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from dualmix.learn.common import MemoryLearner, gradient_of, predict_labels, take_in
+from dualmix.learn.lazy import torch
+from dualmix.learn.losses import Softmax, cross_entropy
+from dualmix.learn.memory import Memory
+from dualmix.learn.modes import frozen_bn
+from dualmix.learn.nearest_mean import class_means, nearest
+from dualmix.learn.types import (
+    Batch,
+    ImagesLike,
+    Labels,
+    LabelsLike,
+    Loss,
+    Mix,
+    Retrieve,
+    State,
+    Update,
+)
+from dualmix.rng import Rng
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dualmix.learn.network import Classifier
+
+Forward = Literal["separate", "joint", "pooled", "still"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tricks:
+    """Tricks that any rehearsal may use (Mai et al., 2022, "Online Continual Learning in Image
+    Classification: An Empirical Survey", Neurocomputing, arXiv:2101.10423); all off by default.
+
+    Parameters
+    ----------
+    softmax
+        Which columns share a softmax, ``all``, ``labels`` or ``separated``: see
+        `losses.cross_entropy`.
+    readout
+        ``linear``: answers by the head; ``ncm``: by the nearest class mean of the memory's
+        features.
+    review, review_batch
+        In each pause one pass over the memory in batches of `review_batch`, gradients times
+        `review`; 0: none.
+    """
+
+    softmax: Softmax = "all"
+    readout: Literal["linear", "ncm"] = "linear"
+    review: float = 0.0
+    review_batch: int = 10
+
+
+class Replay(MemoryLearner):
+    """Experience replay: the loss of a step is a sum of mean losses, of the new batch, of a
+    rehearsed one and of mixed ones.
+
+    Parameters
+    ----------
+    update, retrieve
+        Which slots to overwrite after a step, and which to rehearse in it.
+    mixes
+        Named makers of further batches out of the new and the rehearsed one; each draws from a
+        generator of its own.
+    stream, replay
+        Weights of the new batch and of the rehearsed one; a batch of weight 0 takes no part at all.
+    iterations
+        Steps per stream batch, each with a newly retrieved old batch.
+    forward
+        ``separate``: one forward pass per batch, so batch-norm sees each alone; ``joint``: one pass
+        over all of them; ``pooled``: joint, and all rows share one mean, in which weights are
+        relative; ``still``: separate, and batch-norm neither uses nor keeps the statistics of mixed
+        batches.
+    stream_loss
+        The new batch's own loss; none: the loss of all others.
+    tricks
+        Labels trick, separated softmax, nearest-class-mean read-out and review; they touch no
+        retrieval and no update.
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        memory: Memory,
+        update: Update,
+        retrieve: Retrieve,
+        rng: Rng,
+        *,
+        lr: float,
+        weight_decay: float = 0.0,
+        mixes: Mapping[str, Mix] | None = None,
+        stream: float = 1.0,
+        replay: float = 1.0,
+        iterations: int = 1,
+        forward: Forward = "separate",
+        stream_loss: Loss | None = None,
+        tricks: Tricks | None = None,
+    ) -> None:
+        super().__init__(model, memory, update, rng, lr=lr, weight_decay=weight_decay)
+        self.retrieve, self.iterations, self.forward = retrieve, iterations, forward
+        self.mixes = {name: mix for name, mix in (mixes or {}).items() if mix.weight}
+        self.stream, self.replay, self.stream_loss = stream, replay, stream_loss or self._plain
+        self.tricks = tricks or Tricks()
+        self.means: Tensor | None = None
+        self.tally: dict[str, Tensor] = {}
+
+    def observe(self, x: ImagesLike, y: LabelsLike) -> Tensor:
+        """Learn from one batch, then forget it except for what the memory keeps."""
+        arrival = take_in(self, x, y)
+        new = replace(arrival.batch, loss=self.stream_loss, weight=self.stream)
+        self.means = None
+        self.model.train()
+        logits: Tensor | None = None
+        for iteration in range(self.iterations):
+            self.model.zero_grad()
+            passes = self._passes()
+            passes.learn(new, self.stream)
+            old = self._retrieved(replace(new, gradient=passes.gradient()))
+            if old is not None:
+                passes.learn(old, self.replay)
+                for name, mix in self.mixes.items():
+                    mixed = mix(new, old, self.model, self.ages, self.rng[name])
+                    if mixed is not None:
+                        passes.learn(mixed, mix.weight, mixed=True)
+                        self._count(mixed)
+            loss = passes.finish()
+            self.step()
+            logits = passes.logits[0] if iteration == 0 else logits
+        hits = torch.zeros_like(self.hits) if logits is None else (logits.argmax(1) == new.y).sum()
+        self.hits = hits
+        self.write(arrival, replace(new, logits=logits))
+        return loss
+
+    def _retrieved(self, new: Batch) -> Batch | None:
+        if not len(self.memory):
+            return None
+        slots = self.retrieve(self.memory, new, self.model, self.rng["retrieve"])
+        return self.memory[slots] if len(slots) else None
+
+    def _count(self, mixed: Batch) -> None:
+        for name, count in mixed.counters.items():
+            self.tally[name] = self.tally.get(name, 0) + count
+
+    def _passes(self) -> Passes:
+        if self.forward in ("separate", "still"):
+            return SeparatePasses(self.model, self._loss, still=self.forward == "still")
+        return JointPass(self.model, self._loss, pooled=self.forward == "pooled")
+
+    def _loss(self, batch: Batch, logits: Tensor) -> Tensor:
+        return (batch.loss or self._plain)(logits, batch.y)
+
+    def _plain(self, logits: Tensor, y: Tensor) -> Tensor:
+        old, known = self.ages.known_before_task, len(self.model.labels)
+        return cross_entropy(logits, y, self.tricks.softmax, old=old, known=known)
+
+    def predict(self, x: ImagesLike) -> Labels:
+        """Return the most likely label among those seen so far, by head or nearest class mean."""
+        if self.tricks.readout == "linear":
+            return super().predict(x)
+        if self.means is None:
+            self.means = class_means(self.model, self.memory)
+        return predict_labels(self.model, x, nearest(self.model, self.means))
+
+    def consolidate(self) -> None:
+        """Take note of a pause, and review the memory if asked to."""
+        super().consolidate()
+        if self.tricks.review:
+            self.means = None
+            self.review(
+                lambda old: self._plain(self.model(old.x), old.y),
+                self.tricks.review_batch,
+                self.tricks.review,
+            )
+
+    def state_dict(self) -> State:
+        """Return what every learner returns, and the tally of the mixes."""
+        return {**super().state_dict(), "tally": dict(self.tally)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        super().load_state_dict(state)
+        self.means = None
+        self.tally = {name: count.to(self.model.device) for name, count in state["tally"].items()}
+
+
+class SeparatePasses:
+    """A forward and a backward pass for each batch at once: batch-norm sees each batch alone.
+
+    Parameters
+    ----------
+    loss
+        A batch's mean loss, from the batch and its logits.
+    still
+        Batch-norm is frozen for mixed batches.
+
+    Attributes
+    ----------
+    logits
+        What the network said of each batch, in the order in which they came; none for a batch of
+        weight 0.
+    """
+
+    def __init__(
+        self, model: Classifier, loss: Callable[[Batch, Tensor], Tensor], *, still: bool = False
+    ) -> None:
+        self.model, self.loss, self.still = model, loss, still
+        self.logits: list[Tensor | None] = []
+        self.total = torch.zeros((), device=model.device)
+
+    def learn(self, batch: Batch, weight: float, *, mixed: bool = False) -> None:
+        """Add the gradient of a batch's loss, times its weight, to the network."""
+        if not weight:
+            self.logits.append(None)
+            return
+        with frozen_bn(self.model, mixed and self.still):
+            logits = self.model(batch.x)
+        loss = weight * self.loss(batch, logits)
+        loss.backward()
+        self.total = self.total + loss.detach()
+        self.logits.append(logits.detach())
+
+    def gradient(self) -> Sequence[Tensor] | None:
+        """Return the gradient so far, a tensor per parameter, or nothing before the first pass."""
+        return gradient_of(self.model) or None
+
+    def finish(self) -> Tensor:
+        """Return the sum of all losses."""
+        return self.total
+
+
+class JointPass:
+    """One forward and one backward pass over all batches of a step: batch-norm sees them together.
+
+    Parameters
+    ----------
+    loss
+        A batch's mean loss, from the batch and its logits.
+    pooled
+        One mean over all rows, in which weights are relative, instead of a sum of means.
+
+    Attributes
+    ----------
+    logits
+        As in `SeparatePasses`, filled by `finish`.
+    """
+
+    def __init__(
+        self, model: Classifier, loss: Callable[[Batch, Tensor], Tensor], *, pooled: bool = False
+    ) -> None:
+        self.model, self.loss, self.pooled = model, loss, pooled
+        self.batches: list[tuple[Batch, float]] = []
+        self.logits: list[Tensor | None] = []
+
+    def learn(self, batch: Batch, weight: float, *, mixed: bool = False) -> None:
+        """Take note of a batch; the pass is made when all have come."""
+        self.batches.append((batch, weight))
+
+    def gradient(self) -> Sequence[Tensor] | None:
+        """Return nothing: there is no gradient before the pass."""
+        return None
+
+    def finish(self) -> Tensor:
+        """Make the pass; return its loss."""
+        taking_part = [(batch, weight) for batch, weight in self.batches if weight]
+        if not taking_part:
+            self.logits = [None for _ in self.batches]
+            return torch.zeros((), device=self.model.device)
+        sizes = [len(batch) for batch, _ in taking_part]
+        weights = [weight for _, weight in taking_part]
+        if self.pooled:
+            heavy = [weight * size for weight, size in zip(weights, sizes, strict=True)]
+            weights = [share / sum(heavy) for share in heavy]
+        logits = self.model(torch.cat([batch.x for batch, _ in taking_part])).split(sizes)
+        losses = [
+            weight * self.loss(batch, said)
+            for weight, (batch, _), said in zip(weights, taking_part, logits, strict=True)
+        ]
+        loss = torch.stack(losses).sum()
+        loss.backward()
+        said = iter(logits)
+        self.logits = [next(said).detach() if weight else None for _, weight in self.batches]
+        return loss.detach()
+
+
+Passes = SeparatePasses | JointPass

@@ -1,0 +1,79 @@
+"""Settings of methods that rehearse beside the new batch: tricks and mixes attach to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ValidationInfo, field_validator
+
+from dualmix.learn.losses import Softmax
+from dualmix.learn.replay import Forward, Replay, Tricks
+from dualmix.learn.types import Learner, Retrieve, Update
+from dualmix.methods.common import Remembering, Sampling
+from dualmix.methods.dualmix import Mixing
+from dualmix.settings import setting
+
+if TYPE_CHECKING:
+    from dualmix.learn.network import Classifier
+    from dualmix.rng import Rng
+
+FORWARD = (
+    "one forward pass per batch; one over all (joint), also with one weighted mean over all rows "
+    "(pooled); or separate and mixed batches leave batch-norm's statistics alone (still)"
+)
+
+
+class Host(Remembering):
+    """What every method has in common that rehearses beside the new batch."""
+
+    forward: Forward = setting("separate", FORWARD, source="reference")
+    softmax: Softmax = setting(
+        "all",
+        "one softmax over all columns; over the labels in a batch (labels trick); one for old, one "
+        "for new classes",
+        source="reference",
+    )
+    readout: Literal["linear", "ncm"] = setting(
+        "linear",
+        "answers by the head, or by the nearest class mean of the memory's features",
+        source="reference",
+    )
+    review: float = setting(
+        0.0,
+        "in each pause one pass over the memory with gradients times this; 0: none",
+        source="reference",
+        ge=0,
+    )
+    mix: Mixing = Mixing()
+
+    @field_validator("readout")
+    @classmethod
+    def _has_rows(cls, readout: str, given: ValidationInfo) -> str:
+        if readout == "ncm" and given.data.get("memory") == 0:
+            raise ValueError(
+                "the nearest class mean needs a memory: give memory 1 or more, or readout linear"
+            )
+        return readout
+
+    def replay(
+        self, model: Classifier, rng: Rng, update: Update, retrieve: Retrieve, **own: Any
+    ) -> Learner:
+        """Make a rehearsal learner around an update and a retrieval; `own` is what the method sets
+        itself instead of by settings.
+        """
+        shared = {
+            "memory": self.empty_memory(model),
+            "lr": self.lr,
+            "weight_decay": self.weight_decay,
+            "mixes": self.mix.build(),
+            "stream": self.mix.stream,
+            "replay": self.mix.replay,
+            "iterations": self.iterations,
+            "forward": self.forward,
+            "tricks": Tricks(self.softmax, self.readout, self.review, self.memory_batch),
+        }
+        return Replay(model, update=update, retrieve=retrieve, rng=rng, **{**shared, **own})
+
+
+class Rehearsal(Sampling, Host):
+    """A host whose memory is a reservoir."""
