@@ -68,6 +68,13 @@ def listed(got: Any, right: Any, damaged: Path) -> None:
             raise WrongError(f"another row, without a word, from a damaged {damaged.name}")
 
 
+def archived(got: Any, right: Any, damaged: Path) -> None:
+    """Demand that every row is right or its run is named, since the archive holds them all."""
+    for name, row in right["rows"].items():
+        if got["rows"].get(name) != row and name not in got["named"]:
+            raise WrongError(f"another row, without a word, from a damaged {damaged.name}")
+
+
 def reported(got: Any, right: Any, damaged: Path) -> None:
     """Demand the same table, or a word about the damaged run."""
     if damaged.parent.name not in got["named"]:
@@ -106,8 +113,8 @@ def _status() -> Any:
     return {"rows": {r["name"]: r for r in rows}, "named": [r["name"] for r in rows if r["fault"]]}
 
 
-def _export() -> Any:
-    said = answer("export", "--store", "store", "--out", "out", "--format", "csv")
+def _export(store: str = "store") -> Any:
+    said = answer("export", "--store", store, "--out", "out", "--format", "csv")
     with Path("out.csv").open() as file:
         rows = {row["run"]: row for row in csv.DictReader(file)}
     return {"rows": rows, "named": [remark["run"] for remark in said["left_out"]]}
@@ -117,6 +124,11 @@ def _report() -> Any:
     said = answer("report", "--store", "store", "--out", "out.csv")
     named = [r["run"] for part in ("left_out", "unfinished", "remarks") for r in said[part]]
     return {"rows": Path("out.csv").read_text(), "named": named}
+
+
+def _archive() -> None:
+    _store()
+    checked("archive", "--store", "store", "--to", "kept")
 
 
 def _filed() -> Any:
@@ -283,6 +295,7 @@ SUBJECTS: dict[str, Subject] = {
     "status": Subject(_store, RUN_FILES, _status, listed, 6),
     "export": Subject(_store, RUN_FILES, _export, listed, 4),
     "report": Subject(_store, RUN_FILES, _report, reported, 4),
+    "archive": Subject(_archive, "kept/*.*", lambda: _export("kept"), archived, 3),
     "done already": Subject(_store, "store/er-*/*.[jsn]*", _done, same, 4),
     "show": Subject(_store, "store/er-*/*.[jsn]*", lambda: answer("show", _folder("er")), same, 4),
     "compare": Subject(

@@ -23,12 +23,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "report": (("--out", "VALUE"), ("--format", "--figures", "--bench", "--store", "--plugin")),
     "compare": (("RUN", "RUN"), ("--store", "--json")),
     "export": (("--out", "VALUE"), ("--format", "--store", "--json")),
+    "archive": (("RUN", "--to", "VALUE"), ("--store", "--json")),
     "demo": (("--dry-run",), MANY),
     "sweep": (("GRID", "--dry-run"), ("--data", "--memory", "--methods", *MANY)),
-    "calibrate": (("--dry-run",), ("--readings", "--rows", "--full", *MANY)),
     "tune": (("PRESET", "--dry-run"), ("--only", "--trials", *MANY)),
     "proposition": ((), ("--store", "--json")),
-    "bench": (("VALUE", "--rounds", "0"), ("--methods", "--against", "--out", "--width")),
     "data list": ((), ("--data.root", "--json")),
     "data verify": (("DATA",), ("--data.root", "--data.path", "--data.size", "--json")),
     "data get": (("DATA", "--url", "file:///no/such/file"), ("--data.root", "--json")),
@@ -57,7 +56,7 @@ WHERE = {
 }
 PLAIN = """
 0 1 -1 2 1e39 1e-400 nan inf -inf 9223372036854775808 999999999 0x10 1_000 none null true yes
-[] [1,2] [[ {} 2020-01-01 [2020-01-01] .. / /dev/null /root/x =1+1 -- - -h %s {} file:///tmp
+[] [1,2] [[ {} 2020-01-01 [2020-01-01] .. /proc /dev/null /proc/x =1+1 -- - -h %s {} file:///proc/x
 s3://x/y nope://x https:// [*a] [1e999] cuda cuda:99 mps digits growing 1.5
 """
 VALUES = [
@@ -99,7 +98,7 @@ STRANGE = (
     ),
     *("--help", "--version", "--é", "--store", "--json"),
 )
-TAKES_SETTINGS = ("run", "explain", "demo", "sweep", "calibrate", "tune")
+TAKES_SETTINGS = ("run", "explain", "demo", "sweep", "tune")
 SLOW = ("stream.epochs", "method.epochs", "method.iterations", "method.mix.copies", "probes.draws")
 """Settings whose large values are lawful and take hours: they are composed, not run."""
 
