@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
 pytest.importorskip("selenium", reason="BROWSER TESTS NOT RUN: pip install selenium")
 
@@ -25,6 +23,7 @@ from dualmix.store.store import Store
 
 from .makers import everything, measured
 
+pytestmark = pytest.mark.slow
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
