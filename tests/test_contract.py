@@ -22,6 +22,8 @@ from dualmix.methods import ER
 from dualmix.registry import Method
 from dualmix.settings import setting
 
+pytestmark = pytest.mark.slow
+
 SMALL, SHAPES = (1, 8, 8), ((3, 32, 32), (3, 64, 64), (3, 84, 84))
 SMOKE = (
     "keeps_the_protocol",

@@ -10,6 +10,8 @@ import pytest
 from dualmix.cli import demo, main
 from dualmix.store.store import Store
 
+pytestmark = pytest.mark.slow
+
 FAST = {"model.width": 4, "stream.batch": 60}
 
 

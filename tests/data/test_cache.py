@@ -235,7 +235,7 @@ def decode(source):
 DATASETS["arrays"] = replace(entry, decode=decode)
 """
     runs = [script(data, body) for _ in range(2)]
-    prints = {run.communicate(timeout=300)[0] for run in runs}
+    prints = {run.communicate(timeout=900)[0] for run in runs}
     assert all(run.returncode == 0 for run in runs)
     assert len(prints) == 1 and (data.root / "log").read_text() == "decoded\n"
 
@@ -250,7 +250,7 @@ def dies(stream, array, **options):
 np.save = dies
 """
     run = script(data, body)
-    run.communicate(timeout=300)
+    run.communicate(timeout=900)
     assert run.returncode == -signal.SIGKILL
     place = data.root / ".decoded"
     assert list(place.glob(".arrays-*.tmp")) and not list(place.glob("arrays-*"))

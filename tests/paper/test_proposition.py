@@ -13,7 +13,7 @@ from rich.console import Console
 from scipy.stats import rankdata, spearmanr
 
 from dualmix.cli import main
-from dualmix.cli.show.studies import proposition
+from dualmix.cli.proposition import proposition
 from dualmix.config.compose import compose
 from dualmix.paper.proposition import (
     RESAMPLES,

@@ -23,6 +23,8 @@ from dualmix.store.store import Store
 
 from .makers import everything, measured
 
+pytestmark = pytest.mark.slow
+
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -74,7 +76,7 @@ def browser(page: Path) -> Iterator[Any]:
     found.quit()
 
 
-def until(condition: Callable[[], Any], seconds: float = 90) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 600) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():

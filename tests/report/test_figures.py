@@ -20,7 +20,7 @@ from dualmix.paper.numbers import ROWS
 from dualmix.paper.proposition import verdicts
 from dualmix.report.calibration import calibrations
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
-from dualmix.report.collect import ROWS, collect
+from dualmix.report.collect import collect
 from dualmix.report.figures import figures
 from dualmix.runs.records import Collection
 from dualmix.store.store import Store

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmix.cli.flags import split
+from dualmix.cli.parser import make_parser
 from dualmix.config.compose import compose
 from dualmix.paper.grids import jobs
 from dualmix.report import commands
@@ -267,7 +268,7 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
             listed, command = command.removeprefix("for seed in ").split("; do ")
             assert [int(seed) for seed in listed.split()] == sorted(group.seeds)
             command = command.removesuffix("; done").replace("$seed", str(group.runs[0].seed))
-        rest, overrides, faults, _ = split(words_of(command))
+        rest, overrides, faults, _ = split(words_of(command), make_parser())
         assert not faults and rest[0] == "run"
         assert (
             compose(rest[1], overrides).config.key(group.content.fingerprint) == group.runs[0].key

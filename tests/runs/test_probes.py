@@ -1,4 +1,4 @@
-"""Probes against brute force and hand-computed values, and without any effect on what they look at."""
+"""Probes against brute force and hand-computed values, without effect on what they look at."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_the_gap_is_its_two_parts(losses: np.ndarray, goal: float, factor: float
 
 
 def test_gap_by_hand() -> None:
-    # mean losses 2 and 4, factor 0.5: risks 1 and 2; goal 3: squares 4 and 1, mean 2.5; variance 0.25; bias 1.5^2
+    # mean losses 2 and 4, factor 0.5: risks 1 and 2; goal 3: squares 4 and 1, mean 2.5;
+    # variance 0.25; bias 1.5^2
     gap = forgetting_gap(np.array([[1.0, 3.0], [4.0, 4.0]]), goal=3.0, factor=0.5)
     assert (gap.total, gap.variance, gap.bias) == (2.5, 0.25, 2.25)
 

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from dualmix.config.compose import compose
+from dualmix.config.plain import as_flag
 from dualmix.errors import ConfigError
 from dualmix.runs.run import run
 from dualmix.runs.status import standing, standings
 from dualmix.store.store import Store
-from dualmix.sweeps.executors import Local, as_flag
+from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Entry, Job, entries, estimate, grid, read_grid, sweep
 
 TINY = {"model.width": 4, "method.memory": 20, "stream.first": 2, "save_every": 5}
@@ -123,7 +124,8 @@ def _kill_one(done: list[int]) -> Any:
 def test_a_killed_run_costs_one_retry_and_a_stopped_sweep_goes_on_to_the_same_bytes(
     tmp_path: Path,
 ) -> None:
-    jobs = grid(["er", "er+dualmix"], range(1), values=TINY)
+    longer = {**TINY, "stream.epochs": 10, "save_every": 20}
+    jobs = grid(["er", "er+dualmix"], range(1), values=longer)
     store, killed = Store(tmp_path / "swept"), []
     watch = _kill_one(killed)
     runs = entries(jobs, store)

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 MB = 1_000_000
 
 
-def add_commands(commands: Any, kind: type[argparse.ArgumentParser]) -> None:
-    """Add these commands to the command line, with parsers of this kind."""
+def add_commands(commands: Any) -> None:
+    """Add these commands to the command line."""
     doc = "Get, list and check data sets."
-    data = commands.add_parser("data", help=doc, description=doc, allow_abbrev=False)
-    actions = data.add_subparsers(
-        title="actions", metavar="ACTION", required=True, parser_class=kind
-    )
+    data = commands.add_parser("data", help=doc, description=doc)
+    actions = data.add_subparsers(title="actions", metavar="ACTION")
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     shared.add_argument(
@@ -49,7 +47,6 @@ def add_commands(commands: Any, kind: type[argparse.ArgumentParser]) -> None:
             help=doc,
             description=doc,
             parents=[shared],
-            allow_abbrev=False,
             epilog="Settings are flags too: --data.root DIR (else DUALMIX_DATA, else the "
             "platform's cache folder), --data.path, --data.size, --data.fit, --data.skip, "
             "--data.held_out, --data.split_seed.",
@@ -86,7 +83,7 @@ def _get(given: argparse.Namespace) -> int:
 
 
 def _verify(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.data import verification
+    from dualmix.cli.data_tables import verification
     from dualmix.data.verify import verify
 
     report = verify(given.data)
@@ -98,7 +95,7 @@ def _verify(given: argparse.Namespace) -> int:
 
 
 def _list(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.data import about, data_table
+    from dualmix.cli.data_tables import about, data_table
     from dualmix.data.catalog import root
     from dualmix.data.verify import listing
 

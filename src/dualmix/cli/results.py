@@ -38,13 +38,10 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     report = add(
         "report",
         _report,
-        "Make tables and figures of the runs in the store, ours beside the paper's; it never "
-        "trains.",
+        "Make tables and figures of the runs in the store, beside the paper's; it never trains.",
         parents=[store, plain, plugin],
-        epilog=(
-            "The page is one file that works offline; it needs pip install 'dualmix[report]', the "
-            "other formats do not."
-        ),
+        epilog="The page is one file that works offline; it needs pip install 'dualmix[report]', "
+        "the other formats do not.",
     )
     report.add_argument(
         "--out", type=Path, metavar="FILE", help="where to write (default: report.html, .md, ...)"
@@ -134,7 +131,9 @@ def _report(given: argparse.Namespace) -> int:
         from dualmix.report.speed import read_speed
 
         content = html(
-            summary, figures_to=given.figures, speed=read_speed(given.bench) if given.bench else None
+            summary,
+            figures_to=given.figures,
+            speed=read_speed(given.bench) if given.bench else None,
         )
     else:
         from dualmix.report.text_tables import as_csv, latex, markdown
@@ -169,7 +168,7 @@ def _report(given: argparse.Namespace) -> int:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.compare import differing
+    from dualmix.cli.comparison import differing
     from dualmix.report.compare import compare
     from dualmix.store.archive import find_run
     from dualmix.store.opening import open_store
@@ -185,11 +184,14 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 def _export(given: argparse.Namespace) -> int:
+    from dualmix.errors import DualmixError
     from dualmix.report.collect import collect
     from dualmix.report.export import FORMATS, export
     from dualmix.store.files import make_folder
     from dualmix.store.opening import open_store
 
+    if given.out.name in ("", ".."):
+        raise DualmixError(f"{given.out} is a folder: --out needs the name of a file in it.")
     make_folder(given.out.parent)
     collection = collect(open_store(given.store))
     paths = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualmix.cli.terminal import asked_to_stop, make_console
+from dualmix.cli.terminal import asked_to_stop, make_console, tell
 from dualmix.errors import ConfigError, DualmixError, StoreError
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from dualmix.sweeps.tune import Search
 
 
+MOST = 100_000
+"""Seeds, workers, retries or trials; more are a slip of the pen."""
 SETTINGS = "Settings are flags too and hold for all runs, e.g. --data.root DIR --stream.first 4."
 
 
@@ -94,7 +95,8 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     sweep.add_argument(
         "grid",
         metavar="GRID",
-        help="table1, table2, table3, figure2, figure5, proposition, or a YAML file (presets, seeds, grid, values)",
+        help="table1, table2, table3, figure2, figure5, proposition, or a YAML file (presets, "
+        "seeds, grid, values)",
     )
     sweep.add_argument("--data", action="append", metavar="NAME", help="only these data sets")
     sweep.add_argument(
@@ -116,9 +118,9 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "Choose a method's settings on the first tasks, without any test image.",
         prepare=for_all,
         parents=[many, store, plain],
-        epilog="It trains on the first two tasks (--stream.first) but a tenth of their training images "
-        "(--stream.validation), which it scores by. The same command goes on where it was stopped; a setting that is "
-        "given a value is not tuned.",
+        epilog="It trains on the first two tasks (--stream.first) but a tenth of their training "
+        "images (--stream.validation), which it scores by. The same command goes on where it was "
+        "stopped; a setting that is given a value is not tuned.",
     )
     tune.add_argument(
         "preset", metavar="PRESET", help="a name from `dualmix methods` or a saved config"
@@ -135,14 +137,14 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
     """Check what holds for all runs of a sweep; the settings themselves are checked run by run."""
     for name, least in (("seeds", 1), ("workers", 1), ("retries", 0), ("trials", 1)):
         count = getattr(given, name, None)
-        if count is not None and count < least:
-            faults.append(f"--{name} must be {least} or more")
+        if count is not None and not least <= count <= MOST:
+            faults.append(f"--{name} must be {least} or more, and {MOST:,} at most")
     for name in ("address", "cpus", "gpus"):
         amount = getattr(given, name)
         if amount is not None and given.on != "ray":
             faults.append(f"--{name} is for --on ray")
-        elif isinstance(amount, float) and amount <= 0:
-            faults.append(f"--{name} must be above 0")
+        elif isinstance(amount, float) and not 0 < amount <= MOST:
+            faults.append(f"--{name} must be above 0, and {MOST:,} at most")
     if "seed" in overrides:
         faults.append("--seed: a sweep has --seeds N")
     if faults:
@@ -173,7 +175,8 @@ def _sweep(given: argparse.Namespace) -> int:
     if given.grid not in GRIDS and Path(given.grid).is_file():
         if given.data or given.memory or given.methods or given.seeds:
             raise DualmixError(
-                "A grid file says itself which data, memories, methods and seeds: leave those flags out."
+                "A grid file says itself which data, memories, methods and seeds: leave those "
+                "flags out."
             )
         wanted = [
             Job(job.preset, {**job.values, **given.overrides})
@@ -260,7 +263,7 @@ def train(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int
     if (failed := failures(runs)) is not None:
         console.print(failed)
     if stop() and "failed" not in ended and ended.count("done") < len(runs):
-        print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
+        tell("stopped; the same command goes on from there.")
         return 130
     return 2 if "failed" in ended else 0
 
@@ -284,7 +287,7 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _proposition(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.studies import proposition
+    from dualmix.cli.proposition import proposition
     from dualmix.paper.proposition import FEWEST, verdicts
     from dualmix.report.collect import collect
     from dualmix.store.opening import open_store
@@ -304,7 +307,7 @@ def _proposition(given: argparse.Namespace) -> int:
 
 def _tune(given: argparse.Namespace) -> int:
     from dualmix.cli.board import Board
-    from dualmix.cli.show.studies import search_table, tuning
+    from dualmix.cli.tuning import search_table, tuning
     from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import sweep
     from dualmix.sweeps.tune import search, tune
@@ -334,7 +337,7 @@ def _tune(given: argparse.Namespace) -> int:
     else:
         make_console().print(tuning(result, str(chosen.home)))
     if stop() and sum(trial["state"] != "running" for trial in result["trials"]) < given.trials:
-        print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
+        tell("stopped; the same command goes on from there.")
         return 130
     return 0 if result["best"] else 2
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from dualmix.config.fields import Common, Config
 from dualmix.config.migrate import migrate, migrate_label, what_became_of
+from dualmix.config.plain import read_plain
 from dualmix.data.catalog import DATASETS
 from dualmix.data.config import Data
 from dualmix.errors import ConfigError
@@ -122,22 +122,14 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
         return preset.name, preset.kind, dict(preset.values), origins
     try:
-        saved = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)  # noqa: S506
+        saved = _read(path)
         plain = migrate(saved.get("config", saved))
         kind = plain["method"].pop("kind")
         label = migrate_label(str(saved.get("label", kind)))
         values = dict(flatten(plain))
     except ConfigError as fault:
         raise ConfigError(f"{path}: {fault}") from fault
-    except (
-        OSError,
-        ValueError,
-        yaml.YAMLError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ) as fault:
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as fault:
         raise ConfigError(
             f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and "
             "settings, as a run's config.json has them."
@@ -145,13 +137,12 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
     return label, str(kind), values, dict.fromkeys(values, f"file {path.name}")
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Reads YAML without references, by which 26 lines can stand for more than fits in memory."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("a configuration has no references (*name)")
-        return super().compose_node(parent, index)
+def _read(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    try:
+        return read_plain(text)
+    except ConfigError as fault:
+        raise ConfigError(f"this is not a saved configuration: {fault}.") from fault
 
 
 def _meant(path: str, known: Mapping[str, Any], prefix: str = "") -> str:
@@ -176,8 +167,8 @@ def _literal(given: Any) -> Any:
             return None
         if given.startswith("["):
             try:
-                return yaml.safe_load(given)
-            except yaml.YAMLError:
+                return read_plain(given)
+            except ConfigError:
                 return given
     return given
 

@@ -31,7 +31,8 @@ import numpy as np
 from dualmix.data import npy
 from dualmix.data.images import Decoded, Images, check, fingerprint
 from dualmix.data.source import Source
-from dualmix.errors import DataError
+from dualmix.errors import ConfigError, DataError
+from dualmix.folders import cache_folder
 
 FORMAT = 2
 PARTS = ("train_x", "train_y", "test_x", "test_y")
@@ -54,12 +55,7 @@ class DamagedError(Exception):
 
 def platform_folder() -> Path:
     """Give the folder that the platform reserves for cached data of this program."""
-    from platformdirs import user_cache_path
-
-    folder = user_cache_path("dualmix", appauthor=False) / "data"
-    if not folder.is_absolute():
-        raise DataError("There is no home folder here: set DUALMIX_DATA to a folder for data.")
-    return folder
+    return cache_folder() / "data"
 
 
 def places(root: Path) -> list[Path]:
@@ -67,7 +63,7 @@ def places(root: Path) -> list[Path]:
     beside = [root / FOLDER] if root.is_dir() else []
     try:
         fallback = [platform_folder() / FOLDER]
-    except DataError:
+    except ConfigError:
         if not beside:
             raise
         fallback = []

@@ -80,7 +80,7 @@ def register_dataset(
 
         def find(root: Path, data: Data) -> Source:
             place = locate(data.path, root) if data.path is not None else root
-            marks = _marks(place, files, code)
+            marks = _marks(place, files, code) if files else ()
             if files and len(marks) == 1:
                 raise DataError(f"{name} is not in {place}: there is no {' or '.join(files)}.")
             return Source("plugin", place, marks, data.size, fit=data.fit)

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from dualmix.config.plain import as_flag
 from dualmix.paper.grids import own
 from dualmix.paper.numbers import SEEDS
 from dualmix.runs.records import Group
-from dualmix.sweeps.executors import as_flag
 
 
 def flag(value: Any) -> str:

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from dualmix.errors import ConfigError, StoreError
+from dualmix.folders import cache_folder
 from dualmix.store.copy import READ, Copy, fetched
 from dualmix.store.files import make_folder, read_bytes, typed, write_bytes
 from dualmix.store.folder_mirror import FolderMirror
@@ -159,9 +160,7 @@ class Mirror:
 
 def _cache(location: Location) -> Path:
     """Return where the copy of a store is kept."""
-    from platformdirs import user_cache_path
-
     given = os.environ.get("DUALMIX_CACHE")
-    base = Path(given) if given else user_cache_path("dualmix", appauthor=False)
+    base = Path(given) if given else cache_folder()
     name = re.sub(r"[^\w.-]+", "-", location.name)[-60:].strip("-.")
     return base / "stores" / f"{name}-{hashlib.sha256(location.url.encode()).hexdigest()[:12]}"

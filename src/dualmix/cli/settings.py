@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -12,11 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dualmix.config.compose import Composed, lookup, walk
+from dualmix.config.plain import as_flag
 from dualmix.paper.numbers import DATA as PAPERS_DATA
 from dualmix.registry import Preset, additions, get_preset
-
-if TYPE_CHECKING:
-    pass
 
 CHOICES = {
     "paper": "the paper's",
@@ -72,7 +69,7 @@ def settings(composed: Composed) -> RenderableType:
     table.add_column("value", overflow="fold")
     table.add_column("meaning")
     for path, info in walk(type(composed.config)):
-        table.add_row(f"--{path}", value(lookup(composed.config, path)), info.description or "")
+        table.add_row(f"--{path}", as_flag(lookup(composed.config, path)), info.description or "")
     return table
 
 
@@ -93,7 +90,7 @@ def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
         rows.append(
             {
                 "setting": path,
-                "value": found if isinstance(found, int | float | str | None) else value(found),
+                "value": found if isinstance(found, int | float | str | None) else as_flag(found),
                 "from": composed.origins[path],
                 "paper": extra.get("paper", "-"),
                 "choice": choice,
@@ -123,19 +120,11 @@ def explanation(composed: Composed) -> RenderableType:
             row["from"].partition(" ")[0], style="" if row["from"] == "default" else "yellow"
         )
         table.add_row(
-            f"  {name}", value(row["value"]), origin, row["paper"], CHOICES[row["choice"]]
+            f"  {name}", as_flag(row["value"]), origin, row["paper"], CHOICES[row["choice"]]
         )
     legend = (
-        "whose choice: the paper's = stated there; reference = read in the code behind its baselines; inferred = from "
-        "two or more facts; calibrated = by its Table 3 (docs/reading-of-the-paper.md)."
+        "whose choice: the paper's = stated there; reference = read in the code behind its "
+        "baselines; inferred = from two or more facts; calibrated = by its Table 3 "
+        "(docs/reading-of-the-paper.md)."
     )
     return Group(table, Text(legend, style="dim"))
-
-
-def value(found: Any) -> str:
-    """Return a setting's value as it is written."""
-    if found is None:
-        return "none"
-    if isinstance(found, tuple):
-        return json.dumps(list(found), separators=(",", ":"))
-    return str(found)

@@ -1,23 +1,19 @@
-"""A run: its scores and its learning curve."""
+"""The scores of a run, and its learning curve."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dualmix.cli.progress import clock
+from dualmix.cli.text import clock, percent
 from dualmix.runs import metrics
 from dualmix.store.folder import Folder
-
-if TYPE_CHECKING:
-    pass
 
 BAR = 24
 
@@ -86,8 +82,8 @@ def curve(folder: Folder) -> RenderableType:
             percent(rows["er_old_new"][task]),
         )
     legend = (
-        f"accuracy: average over the tasks so far (the longest bar is {percent(top)}). er(n,o): share of the errors on "
-        "new classes that fall on old ones; er(o,n) the other way round."
+        f"accuracy: average over the tasks so far (the longest bar is {percent(top)}). er(n,o): "
+        "share of the errors on new classes that fall on old ones; er(o,n) the other way round."
     )
     parts: list[RenderableType] = [table, Text(legend, style="dim")]
     parts.append(
@@ -101,8 +97,3 @@ def curve(folder: Folder) -> RenderableType:
 def _bar(share: float, top: float) -> str:
     whole, rest = divmod(round(8 * BAR * share / top) if top else 0, 8)
     return "█" * whole + " ▏▎▍▌▋▊▉"[rest].strip()
-
-
-def percent(share: float | None) -> str:
-    """Return a share as a percentage, or a dash where it is undefined."""
-    return "-" if share is None or math.isnan(share) else f"{100 * share:.1f} %"
