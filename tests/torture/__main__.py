@@ -60,7 +60,7 @@ def main() -> int:
 
 def settle(folder: Path) -> None:
     """Import what is slow before any fork, and let nothing of the user's be read or written."""
-    import dualmix.cli.show.run
+    import dualmix.cli.scores
     import torch
     import torch._dynamo
     from sklearn.datasets import load_digits  # noqa: F401
