@@ -1,13 +1,18 @@
-# make demo: install, then compare methods on the embedded digits.   make test: install what tests need, then all checks.
+# make demo: install, then compare methods on the embedded digits.
+# make test: install what the tests need, then all checks.   make quick: the tests for while you edit.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+WORKERS ?= 2
 
-.PHONY: demo test lint types unit contract clean
+.PHONY: demo test quick lint types unit contract browser clean
 demo: .venv/.core
 	$(BIN)/dualmix demo
 
 test: lint types unit
+
+quick: .venv/.dev
+	$(BIN)/pytest -n $(WORKERS) -q -m 'not long and not slow' $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -16,11 +21,26 @@ lint: .venv/.dev
 types: .venv/.dev
 	$(BIN)/mypy
 
-unit: .venv/.dev
-	$(BIN)/pytest -n 2 -q $(ARGS)
+unit: .venv/.dev browser
+	$(BIN)/pytest -n $(WORKERS) -q --cov --cov-report=term:skip-covered $(ARGS)
 
 contract: .venv/.dev
-	$(BIN)/pytest -n 2 -q -m long tests/test_contract.py $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) -q -m long tests/test_contract.py $(ARGS)
+
+# The page's tests drive a real browser. Only root on Debian can install it without asking.
+browser:
+	@have() { command -v "$$1" >/dev/null 2>&1; }; \
+	ready() { have chromedriver && { have chromium || have chromium-browser || have google-chrome; }; }; \
+	if ! ready && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && have apt-get; then \
+	  echo "Installing chromium and its driver for the tests of the page (once)."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+	    --no-install-recommends chromium chromium-driver >/dev/null; \
+	fi; \
+	if ! ready; then \
+	  echo "SKIPPED: the tests of the page in a browser, for want of chromium and chromedriver."; \
+	  echo "  Debian: sudo apt-get install chromium chromium-driver"; \
+	  echo "  macOS:  brew install --cask chromium chromedriver"; \
+	fi
 
 .venv/.python:
 	@$(PYTHON) -c 'import sys; sys.exit("dualmix needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ...") if sys.version_info < (3, 11) else None'
@@ -38,4 +58,4 @@ contract: .venv/.dev
 	@touch $@ .venv/.core
 
 clean:
-	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv runs .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("patient", deadline=None)
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -32,15 +32,20 @@ def _quiet_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test registers is forgotten after it, so that no test depends on what ran before
     it.
     """
     import dualmix.methods  # noqa: F401
     from dualmix import registry
+    from dualmix.data import DATASETS
 
     for known in ("_METHODS", "_PRESETS", "_ADDITIONS"):
         monkeypatch.setattr(registry, known, dict(getattr(registry, known)))
+    kept = dict(DATASETS)
+    yield
+    DATASETS.clear()
+    DATASETS.update(kept)
 
 
 @pytest.fixture(scope="session")
@@ -71,8 +76,8 @@ def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dualmix_(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Run a command in this process, in an empty folder and 80 columns; what is no sentence fails
-    the test.
+    """Run a command in this process, in an empty folder and 80 columns; a fault that nobody foresaw
+    fails the test.
     """
     from dualmix.cli import main
 
@@ -81,7 +86,9 @@ def dualmix_(
     monkeypatch.chdir(work)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("DUALMIX_STORE", raising=False)
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setenv("DUALMIX_DEBUG", "1")
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    kept = {number: signal.getsignal(number) for number in numbers}
 
     def command(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()

@@ -1,8 +1,14 @@
-"""Small batches, floats and chosen retrievals for the tests of the loops."""
+"""Helpers that several rooms' tests share: small batches, networks and memories, chosen retrievals,
+and waiting for other processes.
+"""
 
 from __future__ import annotations
 
 import copy
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +19,30 @@ from dualmix.learn.network import Classifier
 from dualmix.learn.types import Placement
 
 SHAPE = (1, 8, 8)
+PATIENCE = 600.0
+"""Seconds to wait for another process: far more than it needs, since the machine may be busy, and
+less than a test's time limit."""
+
+
+def wait_until(
+    holds: Callable[[], bool], otherwise: str, *, seconds: float = PATIENCE, every: float = 0.02
+) -> None:
+    """Return as soon as something holds; fail if it never does."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(every)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
+        state = stat.read_text().rsplit(")", 1)[1].split()[0] if Path("/proc/self").exists() else ""
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"
 
 
 def images(rows: int, seed: int, shape: tuple[int, int, int] = SHAPE) -> np.ndarray:

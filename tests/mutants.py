@@ -357,13 +357,15 @@ def main(module: str, tests: list[str], only: str) -> int:
             why = explanation(mutant, text.splitlines()[mutant.line - 1])
             found = "explained" if why else "SURVIVED"
             print(
-                f"{found}: line {mutant.line} in {mutant.where}: {mutant.before} -> {mutant.after}  {why or ''}",
+                f"{found}: line {mutant.line} in {mutant.where}: "
+                f"{mutant.before} -> {mutant.after}  {why or ''}",
                 flush=True,
             )
         tally[found] += 1
         if number % 50 == 0:
             print(
-                f"... {number} of {len(every)} after {time.monotonic() - began:.0f} s: {dict(tally)}",
+                f"... {number} of {len(every)} "
+                f"after {time.monotonic() - began:.0f} s: {dict(tally)}",
                 flush=True,
             )
     print(f"{len(every)} mutants: {dict(tally)} in {time.monotonic() - began:.0f} s")

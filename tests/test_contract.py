@@ -22,6 +22,8 @@ from dualmix.methods import ER
 from dualmix.registry import Method
 from dualmix.settings import setting
 
+pytestmark = pytest.mark.slow
+
 SMALL, SHAPES = (1, 8, 8), ((3, 32, 32), (3, 64, 64), (3, 84, 84))
 SMOKE = (
     "keeps_the_protocol",
@@ -298,7 +300,7 @@ def test_a_poisoned_future_does_not_reach_the_past(tmp_path: Path) -> None:
     """
     from dualmix.runs.events import Scored
     from dualmix.runs.run import run
-    from dualmix.store.folder import Store
+    from dualmix.store.store import Store
 
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(6), 12)

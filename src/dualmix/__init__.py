@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed as Composed
-    from dualmix.config.compose import Config as Config
     from dualmix.config.compose import compose as compose
+    from dualmix.config.fields import Config as Config
     from dualmix.data import Data as Data
+    from dualmix.data import Decoded as Decoded
     from dualmix.data import Images as Images
     from dualmix.data import load as load_data
+    from dualmix.data import register_dataset as register_dataset
     from dualmix.data.stream import Plan as Plan
     from dualmix.data.stream import Stream as Stream
     from dualmix.data.stream import plan as plan
@@ -56,14 +58,15 @@ if TYPE_CHECKING:
     from dualmix.runs.run import Result as Result
     from dualmix.runs.run import run as train
     from dualmix.settings import setting as setting
-    from dualmix.store.folder import Store as Store
-    from dualmix.store.remote import open_store as open_store
+    from dualmix.store.opening import open_store as open_store
+    from dualmix.store.store import Store as Store
 
     __version__: str
 
 _HOMES = {
-    "config.compose": ("Composed", "Config", "compose"),
-    "data": ("Data", "Images", "load_data"),
+    "config.compose": ("Composed", "compose"),
+    "config.fields": ("Config",),
+    "data": ("Data", "Decoded", "Images", "load_data", "register_dataset"),
     "data.stream": ("Plan", "Stream", "plan"),
     "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),
     "learn.augment": ("transform",),
@@ -92,8 +95,8 @@ _HOMES = {
     "runs.build": ("build", "create", "load", "save"),
     "runs.run": ("Result", "train"),
     "settings": ("setting",),
-    "store.folder": ("Store",),
-    "store.remote": ("open_store",),
+    "store.opening": ("open_store",),
+    "store.store": ("Store",),
 }
 _AT_HOME = {"load_data": "load", "train": "run"}
 """What a name is called in its own module."""

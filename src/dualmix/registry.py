@@ -11,7 +11,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
@@ -106,7 +107,7 @@ def register(
     Parameters
     ----------
     name
-        What users type; the first line of the class's docstring is shown beside it.
+        What users type; the first paragraph of the class's docstring is shown beside it.
     paper
         Where the method stands in the DualMix paper.
     cite
@@ -132,7 +133,7 @@ def register(
             )
         method.kind = name
         _METHODS[name] = method
-        doc = (method.__doc__ or "").strip().split("\n")[0]
+        doc = " ".join((method.__doc__ or "").strip().split("\n\n")[0].split())
         sources = dict.fromkeys(values or {}, source)
         add_preset(Preset(name, name, doc, paper, values or {}, sources, cite))
         return method
@@ -270,10 +271,16 @@ def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
+@cache
+def _installed(read: Callable[..., Iterable[EntryPoint]]) -> tuple[EntryPoint, ...]:
+    """Return the methods of other packages; reading their metadata is slow, so it is done once."""
+    return tuple(read(group="dualmix.methods"))
+
+
 def _load_installed() -> None:
     importlib.import_module("dualmix.methods")
 
-    for point in entry_points(group="dualmix.methods"):
+    for point in _installed(entry_points):
         if point.name not in _METHODS:
             try:
                 point.load()

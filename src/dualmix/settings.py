@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+LARGEST_FLOAT32 = 3.4028234663852886e38
 Source = Literal["paper", "reference", "inferred", "calibrated", "ours"]
 
 
@@ -20,6 +21,16 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+
+    @field_validator("*")
+    @classmethod
+    def _machines_can_hold_it(cls, given: Any) -> Any:
+        for number in given if isinstance(given, tuple) else (given,):
+            if isinstance(number, float) and abs(number) > LARGEST_FLOAT32:
+                raise ValueError(f"{number:g} is beyond the numbers of a network (3.4e38)")
+            if isinstance(number, int) and not -(2**63) <= number < 2**63:
+                raise ValueError("it is beyond the whole numbers of a machine (64 bits)")
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,3 @@ def setting(
         {"tune": asdict(tune)} if tune else {}
     )
     return Field(default, description=doc, json_schema_extra=extra, **limits)
-
-
-value = setting

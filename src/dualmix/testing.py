@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
 from dualmix.errors import InputError
 from dualmix.learn.types import Learner
 from dualmix.registry import Method

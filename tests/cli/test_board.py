@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dualmix.cli.board import Board
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Entry, Job, entries
 

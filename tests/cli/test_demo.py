@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from dualmix.cli import demo, main
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
+
+pytestmark = pytest.mark.slow
 
 FAST = {"model.width": 4, "stream.batch": 60}
 

@@ -19,8 +19,9 @@ import pytest
 import torch
 
 import dualmix
-from dualmix.errors import DataError, InputError
+from dualmix.errors import ConfigError, DataError, InputError
 from dualmix.store import snapshot
+from dualmix.sweeps.sweep import read_grid
 
 Command = Callable[..., tuple[int, str, str]]
 RESULTS = (
@@ -95,7 +96,10 @@ def test_bad_usage(dualmix_: Command, words: str, said: list[str]) -> None:
 
 
 def test_all_faults_of_a_command_at_once(dualmix_: Command) -> None:
-    words = "run er --seed abc --stream.bacth 3 --method.memory -1 --data.name cifra100 --stream.epochs 0 --threads"
+    words = (
+        "run er --seed abc --stream.bacth 3 --method.memory -1 --data.name cifra100 "
+        "--stream.epochs 0 --threads"
+    )
     expected = (
         "--seed",
         "--stream.bacth",
@@ -122,7 +126,7 @@ def test_from_outside_too(tmp_path: Path) -> None:
     ):
         command = [sys.executable, "-m", "dualmix", *words.split()]
         ended = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300
+            command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=900
         )
         assert ended.returncode == 2
         assert said in ended.stderr
@@ -169,6 +173,146 @@ def test_a_store_with_garbage(dualmix_: Command, garbage: str) -> None:
     refused(dualmix_("show", run), "config.json")
     refused(dualmix_("run", run), "config.json", lines=8)
     assert tree(Path.cwd()) == before
+
+
+BOMB = "\n".join(
+    ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 25)]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOMB, "more than 100,000 values"),
+        ("a: &a [*a]", "holds itself"),
+        ("method: {kind: er, lr: 2020-01-01}", "holds a date"),
+        ("method: {kind: er, lr: 2020-01-01T00:00:00Z}", "holds a datetime"),
+        ("method: {kind: er, lr: !!binary aGVsbG8=}", "holds a bytes"),
+        ("method: {kind: er}\nstream: {class_order: !!set {1, 2}}", "holds a set"),
+        ("method: {kind: er}\n3: 4", "the name 3"),
+        ('method: {kind: er}\ndata: {path: "a\\0b"}', "no name or path can hold"),
+        ('method: {kind: "\\ud800"}', "no name or path can hold"),
+        ("[" * 3000, "no YAML or JSON"),
+        ("x: " + "9" * 5_000_000, "longer than"),
+        ("x: " + "9" * 10_000, "no YAML or JSON"),
+    ],
+)
+def test_yaml_that_no_setting_can_be(dualmix_: Command, text: str, said: str) -> None:
+    assert len(BOMB.splitlines()) == 25
+    Path("mine.yaml").write_text(text)
+    refused(dualmix_("run", "mine.yaml"), "mine.yaml", said)
+    refused(dualmix_("sweep", "mine.yaml"), "mine.yaml", said)
+
+
+def test_aliases_that_repeat_a_little_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "grid.yaml"
+    path.write_text("presets: [er]\ngrid: {method.memory: &m [1, 2], stream.batch: *m}\n")
+    assert len(read_grid(path)) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run er --method.lr 1e39", "beyond the numbers of a network"),
+        ("run er --method.lr -1e39", "--method.lr"),
+        ("run er --model.mean [1e39] --model.std [1]", "beyond the numbers of a network"),
+        ("run er --threads 9223372036854775808", "1024"),
+        ("run er --threads 9223372036854775807", "1024"),
+        ("run er --save_every 9223372036854775808", "--save_every"),
+        ("run er --stream.class_order [9223372036854775808]", "64 bits"),
+        ("run er+dualmix --method.mix.copies 999999999", "copies"),
+        ("run er --seed 1e999", "--seed"),
+        ("sweep table1 --seeds 999999999999", "100,000 at most"),
+        ("sweep table1 --on ray --cpus nan", "--cpus"),
+        ("sweep table1 --on ray --cpus inf", "--cpus"),
+    ],
+)
+def test_numbers_that_no_machine_holds(dualmix_: Command, words: str, said: str) -> None:
+    refused(dualmix_(*words.split()), said)
+    assert not any(Path.cwd().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("presets: er", "presets is a list of names"),
+        ("presets: [3, [4]]", "presets is a list of names"),
+        ("presets: [er]\nseeds: 999999999999", "a grid of 999,999,999,999 runs"),
+        ("presets: [er]\nseeds: [a]", "--seed"),
+    ],
+)
+def test_a_grid_that_is_none(dualmix_: Command, text: str, said: str) -> None:
+    Path("mine.yaml").write_text(text)
+    refused(dualmix_("sweep", "mine.yaml"), said)
+
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"run {LONG}",
+        f"explain {LONG}.yaml",
+        f"run er --store {LONG}",
+        f"run er --plugin {LONG}",
+        f"run er --data.name arrays --data.path {LONG}",
+        f"run er --data.name folder --data.path {LONG}/x",
+        f"run er --data.name cifar100 --data.root {LONG}",
+        f"show {LONG}",
+        f"status --store {LONG}",
+        f"sweep {LONG}",
+        f"report --store {LONG} --out x.md",
+        f"report --out {LONG}.md --store store",
+        f"export --out {LONG} --store store",
+        f"compare {LONG} {LONG}",
+        f"data verify cifar100 --data.root {LONG}",
+        "export --out . --store store",
+        "export --out .. --store store",
+        "export --out / --store store",
+        "report --out . --store store",
+        "run er --store /dev/null/x",
+        "run er --data.name cifar100 --data.root ~nobody-of-that-name/x",
+    ],
+)
+def test_a_path_that_the_system_refuses(
+    dualmix_: Command, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    Path("store").mkdir()
+    monkeypatch.delenv("DUALMIX_DEBUG")
+    refused(dualmix_(*words.split()))
+    assert [path.name for path in Path.cwd().iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("words", ["run er", "data list", "status --store file:///nowhere/runs"])
+def test_a_user_without_a_home(
+    dualmix_: Command, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """A container's user may have neither HOME nor an entry in the list of users."""
+    import pwd
+
+    def unknown(*given: object) -> None:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "USER", "LOGNAME", "DUALMIX_DATA", "DUALMIX_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    refused(dualmix_(*words.split()), "no home folder", "DUALMIX_DATA", "DUALMIX_CACHE")
+    assert not any(Path.cwd().iterdir())
+
+
+def test_a_user_without_a_home_but_with_folders(
+    dualmix_: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dualmix.data.cache.cache_folder", _homeless)
+    monkeypatch.setenv("DUALMIX_DATA", str(tmp_path))
+    code, _, err = dualmix_(*tiny(tmp_path))
+    assert code == 0, err
+
+
+def _homeless() -> Path:
+    raise ConfigError("no home")
 
 
 class _Evil:

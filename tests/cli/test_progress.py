@@ -12,7 +12,8 @@ import torch
 from rich.console import Console
 
 from dualmix.cli import progress
-from dualmix.cli.progress import Countdown, Display, clock
+from dualmix.cli.progress import Countdown, Display
+from dualmix.cli.text import clock
 from dualmix.runs.events import Began, Ended, Event, Scored, Stepped
 
 PATH = Path("runs/er-digits-s0-0123456789ab")

@@ -13,12 +13,14 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dualmix.cli import main
-from dualmix.cli.show.run import BAR, _bar, curve, curve_rows, percent, results
-from dualmix.cli.show.settings import explanation, explanation_rows
-from dualmix.cli.show.studies import comparison
+from dualmix.cli.comparison import comparison
+from dualmix.cli.scores import BAR, _bar, curve, curve_rows, results
+from dualmix.cli.settings import explanation, explanation_rows
+from dualmix.cli.text import percent
 from dualmix.config.compose import Composed, compose
 from dualmix.runs.run import Stopped, run
-from dualmix.store.folder import Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 
 
 def printed(thing: RenderableType, width: int = 80) -> str:

@@ -1,18 +1,20 @@
-"""The commands for many runs: sweep, status, calibrate, proposition."""
+"""The commands for many runs: sweep, status, proposition."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.kit import alive, wait_until
+
+pytestmark = pytest.mark.slow
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -99,9 +101,6 @@ def test_status_counts_and_lists(dualmix_: Command, swept: Path) -> None:
         (["sweep", "table1", "--workers", "0"], "--workers must be 1 or more"),
         (["sweep", "table1", "--seed", "3"], "a sweep has --seeds"),
         (["sweep", "table3", "--methods", "gss"], "table3 has no row 'gss'"),
-        (["calibrate", "--readings", "rav"], "did you mean raw"),
-        (["calibrate", "--rows", "er+dax"], "did you mean er+da"),
-        (["calibrate", "--data.nmae", "digits"], "did you mean --data.name"),
         (["proposition"], "give the folder of runs with --store"),
     ],
 )
@@ -113,62 +112,14 @@ def test_mistakes_are_explained(
     assert not (tmp_path / "none").exists()
 
 
-def test_readings_are_listed(dualmix_: Command) -> None:
-    code, out, _ = dualmix_("calibrate", "--readings", "help")
-    assert code == 0 and narrow(out)
-    for name in ("base", "one-mean", "replaced", "old-task", "joint"):
-        assert name in out
-
-
-def test_a_calibration_on_the_embedded_digits(dualmix_: Command, tmp_path: Path) -> None:
-    flags = (
-        "--data.name",
-        "digits",
-        "--stream.tasks",
-        "5",
-        "--stream.first",
-        "2",
-        "--model.width",
-        "4",
-    )
-    words = (
-        "calibrate",
-        "--readings",
-        "replaced",
-        "--rows",
-        "er+da",
-        "--seeds",
-        "1",
-        *flags,
-        "--store",
-        tmp_path,
-    )
-    code, out, err = dualmix_(*words)
-    assert code == 0 and narrow(out), out
-    assert "3 of 3 runs are done." in err
-    for word in ("the paper", "14.6/48.0", "base", "replaced", "shortened"):
-        assert word in out
-    code, out, _ = dualmix_(*words, "--json")
-    told = json.loads(out)
-    assert {row["reading"] for row in told["readings"]} == {"base", "replaced"}
-    assert {row["state"] for row in told["runs"]} == {"done"}
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_a_sweep_that_is_stopped_or_killed_takes_its_runs_along(
     tmp_path: Path, number: int
 ) -> None:
     grid = tmp_path / "grid.yaml"
     grid.write_text(
-        "presets: [er]\nseeds: 1\nvalues: {model.width: 8, method.memory: 50, stream.epochs: 100}\n"
+        "presets: [er]\nseeds: 1\n"
+        "values: {model.width: 8, method.memory: 50, stream.epochs: 1000}\n"
     )
     words = [
         sys.executable,
@@ -180,17 +131,17 @@ def test_a_sweep_that_is_stopped_or_killed_takes_its_runs_along(
         str(tmp_path / "store"),
     ]
     sweep = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not (log := list((tmp_path / "store").glob("*/log.jsonl"))) or not log[0].stat().st_size:
-        assert time.monotonic() < deadline, "the run did not begin"
-        time.sleep(0.05)
+
+    def begun() -> list[Path]:
+        return [log for log in (tmp_path / "store").glob("*/log.jsonl") if log.stat().st_size]
+
+    wait_until(lambda: bool(begun()), "the run did not begin")
+    log = begun()
     pid = json.loads((log[0].parent / "holder.json").read_text())["pid"]
     sweep.send_signal(number)
-    _, said = sweep.communicate(timeout=300)
-    assert sweep.returncode == (130 if number == signal.SIGINT else -9)
-    while _alive(pid):
-        assert time.monotonic() < deadline, "the run outlived its sweep"
-        time.sleep(0.05)
+    _, said = sweep.communicate(timeout=900)
+    assert sweep.returncode == (-9 if number == signal.SIGKILL else 130)
+    wait_until(lambda: not alive(pid), "the run outlived its sweep")
     assert list(log[0].parent.glob("snapshot-*"))
-    if number == signal.SIGINT:
+    if number != signal.SIGKILL:
         assert "the same command goes on" in said

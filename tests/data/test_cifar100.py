@@ -1,6 +1,7 @@
 """CIFAR-100 in its four published forms."""
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -60,8 +61,8 @@ def test_missing_data_gets_one_sentence_with_the_command(tmp_path):
     with pytest.raises(DataError) as caught:
         load(data(tmp_path))
     assert str(caught.value) == (
-        f"CIFAR-100 is not in {tmp_path}: run `dualmix data get cifar100`, or point --data.root or DUALMIX_DATA to "
-        "the folder that holds cifar-100-python."
+        f"CIFAR-100 is not in {tmp_path}: run `dualmix data get cifar100`, or point --data.root or "
+        "DUALMIX_DATA to the folder that holds cifar-100-python."
     )
 
 
@@ -173,14 +174,14 @@ def test_size_resizes_at_decode(tmp_path, parts):
 @pytest.mark.parametrize("name", ["train", "meta"])
 def test_what_the_system_refuses_to_read_is_a_sentence(tmp_path, parts, monkeypatch, name):
     makers.put_files(tmp_path / "cifar-100-python", makers.cifar_python(*parts))
-    read = Path.read_bytes
+    opens = os.open
 
-    def denied(path):
-        if path.name == name:
+    def denied(path, *flags, **options):
+        if Path(path).name == name:
             raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
+        return opens(path, *flags, **options)
 
-    monkeypatch.setattr(Path, "read_bytes", denied)
+    monkeypatch.setattr(os, "open", denied)
     with pytest.raises(
         DataError, match=rf"CIFAR-100 cannot be read \(.*{name}: Permission denied\)"
     ):

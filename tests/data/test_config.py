@@ -27,6 +27,9 @@ def test_defaults():
         ({"held_out": 1}, "less than 1"),
         ({"split_seed": -1}, "greater than or equal to 0"),
         ({"rot": "x"}, "Extra inputs"),
+        ({"skip": True}, "--data.skip is for --data.name folder"),
+        ({"fit": "crop"}, "give --data.size too"),
+        ({"fit": "stretch", "size": 8}, "'squeeze', 'crop' or 'pad'"),
     ],
 )
 def test_faults_say_what_helps(given, says):

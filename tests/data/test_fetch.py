@@ -1,6 +1,7 @@
 """Downloads against a server of our own: whole, broken, resumed, wrong."""
 
 import hashlib
+import sys
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,17 +74,22 @@ def left(root):
 
 def test_whole_transfer_and_nothing_the_second_time(server, tmp_path, capsys):
     root = tmp_path / "new" / "root"
-    path = fetch.get("cifar100", root)
+    told = []
+    path = fetch.get("cifar100", root, show=lambda *facts: told.append(facts))
     assert path == root / "file.bin" and path.read_bytes() == BODY and left(root) == {"file.bin"}
-    lines = capsys.readouterr()
-    assert lines.out == "" and "file.bin: 1.5 of 1.5 MB" in lines.err
+    assert told[-1] == ("file.bin", len(BODY), len(BODY)) and told == sorted(told)
     fetch.get("cifar100", root)
     assert len(server.asked) == 1
+    assert capsys.readouterr() == ("", "")
 
 
-def test_silence_on_request(server, tmp_path, capsys):
-    fetch.get("cifar100", tmp_path, progress=False)
-    assert capsys.readouterr().err == ""
+def test_the_command_shows_lines_where_there_is_no_terminal(server, tmp_path, dualmix_):
+    code, out, err = dualmix_("data", "get", "cifar100", "--data.root", tmp_path)
+    assert code == 0 and out.endswith("is here and whole.\n")
+    assert "file.bin: 1.5 of 1.5 MB" in err and len(err.splitlines()) <= 11
+    (tmp_path / "file.bin").unlink()
+    code, out, err = dualmix_("data", "get", "cifar100", "--data.root", tmp_path, "--json")
+    assert code == 0 and err == "" and '"name": "cifar100"' in out
 
 
 def test_broken_transfer_goes_on_where_it_broke(server, tmp_path):
@@ -91,28 +97,28 @@ def test_broken_transfer_goes_on_where_it_broke(server, tmp_path):
     with pytest.raises(
         DataError, match=r"broke off: run the same command again, it goes on from 0\.7 MB\."
     ):
-        fetch.get("cifar100", tmp_path, progress=False)
+        fetch.get("cifar100", tmp_path)
     assert left(tmp_path) == {"file.bin.part"}
     server.stop_after = None
-    assert fetch.get("cifar100", tmp_path, progress=False).read_bytes() == BODY
+    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
     assert server.asked == [None, "bytes=700000-"] and left(tmp_path) == {"file.bin"}
 
 
 def test_a_server_without_ranges_starts_again(server, tmp_path):
     server.ranges = False
     (tmp_path / "file.bin.part").write_bytes(b"other" * 1000)
-    assert fetch.get("cifar100", tmp_path, progress=False).read_bytes() == BODY
+    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
     assert server.asked == ["bytes=5000-"]
 
 
 def test_a_complete_part_is_taken(server, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(BODY)
-    assert fetch.get("cifar100", tmp_path, progress=False).read_bytes() == BODY
+    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
 
 
 def test_a_part_that_is_too_long_is_thrown_away(server, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(BODY + b"more")
-    assert fetch.get("cifar100", tmp_path, progress=False).read_bytes() == BODY
+    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
 
 
 def test_wrong_checksum_is_removed_and_the_next_try_is_clean(server, tmp_path):
@@ -121,22 +127,22 @@ def test_wrong_checksum_is_removed_and_the_next_try_is_clean(server, tmp_path):
         DataError,
         match=r"not the published file\.bin .* was removed: run `dualmix data get cifar100`",
     ):
-        fetch.get("cifar100", tmp_path, progress=False)
+        fetch.get("cifar100", tmp_path)
     assert left(tmp_path) == set()
     server.body = BODY
-    assert fetch.get("cifar100", tmp_path, progress=False).read_bytes() == BODY
+    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
 
 
 def test_a_wrong_part_costs_one_more_try(server, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(b"x" * 1000)
     with pytest.raises(DataError, match="was removed"):
-        fetch.get("cifar100", tmp_path, progress=False)
-    assert fetch.get("cifar100", tmp_path, progress=False).read_bytes() == BODY
+        fetch.get("cifar100", tmp_path)
+    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
 
 
 def test_a_damaged_file_is_fetched_anew(server, tmp_path):
     (tmp_path / "file.bin").write_bytes(BODY[:100])
-    assert fetch.get("cifar100", tmp_path, progress=False).read_bytes() == BODY
+    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
 
 
 def test_not_found(server, tmp_path):
@@ -155,19 +161,19 @@ def test_no_network_keeps_what_is_here(server, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(BODY[:500_000])
     with pytest.raises(DataError, match=r"it goes on from 0\.5 MB"):
         fetch.get("cifar100", tmp_path, urls=["http://127.0.0.1:9/file.bin"])
-    assert fetch.get("cifar100", tmp_path, progress=False).read_bytes() == BODY
+    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
 
 
 def test_no_room(server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})())
     with pytest.raises(DataError, match="no room is left"):
-        fetch.get("cifar100", tmp_path, progress=False)
+        fetch.get("cifar100", tmp_path)
 
 
 def test_a_root_that_is_a_file(server, tmp_path):
     (tmp_path / "root").write_text("x")
     with pytest.raises(DataError, match="cannot be written to"):
-        fetch.get("cifar100", tmp_path / "root", progress=False)
+        fetch.get("cifar100", tmp_path / "root")
 
 
 def test_two_at_once_do_not_mix(server, tmp_path):
@@ -177,12 +183,12 @@ def test_two_at_once_do_not_mix(server, tmp_path):
         FileLock(tmp_path / ".file.bin.lock"),
         pytest.raises(DataError, match="Another process is downloading"),
     ):
-        fetch.get("cifar100", tmp_path, progress=False)
+        fetch.get("cifar100", tmp_path)
 
 
 def test_mirror_keeps_the_published_checksum(server, tmp_path):
     url = server.url
-    assert fetch.get("cifar100", tmp_path, progress=False, urls=[url]).read_bytes() == BODY
+    assert fetch.get("cifar100", tmp_path, urls=[url]).read_bytes() == BODY
     with pytest.raises(ConfigError, match="needs 1 addresses"):
         fetch.get("cifar100", tmp_path, urls=[url, url])
 
@@ -201,10 +207,10 @@ def test_sets_that_cannot_be_fetched_say_what_to_do(tmp_path):
         fetch.get("mnist", tmp_path)
 
 
-def test_a_bar_on_a_terminal(server, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(fetch.sys.stderr, "isatty", lambda: True, raising=False)
-    assert fetch.get("cifar100", tmp_path).read_bytes() == BODY
-    assert "file.bin" in capsys.readouterr().err
+def test_a_bar_on_a_terminal(server, tmp_path, monkeypatch, dualmix_):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    code, _, err = dualmix_("data", "get", "cifar100", "--data.root", tmp_path)
+    assert code == 0 and "file.bin" in err and "MB" in err
 
 
 def test_published_addresses_are_the_official_ones():

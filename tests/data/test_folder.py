@@ -152,3 +152,88 @@ def test_a_replaced_picture_is_noticed(tmp_path):
     makers.picture(tmp_path / "mine" / "a" / "1.png", seed=5)
     assert load(data(tmp_path, tmp_path / "mine")).fingerprint != first.fingerprint
     assert len(list((tmp_path / ".decoded").glob("folder-*"))) == 1
+
+
+def test_strays_are_left_out_on_request_and_counted(tmp_path):
+    base = tmp_path / "mine"
+    for part in ("train", "test"):
+        for name in ("a", "b"):
+            makers.picture(base / part / name / "1.png", seed=ord(name))
+    clean = load(data(tmp_path, base))
+    (base / "train" / "b" / ".DS_Store").write_text("x")
+    (base / "train" / "b" / "Thumbs.db").write_text("x")
+    assert load(data(tmp_path, base)).notes == ()
+    (base / "train" / "a" / "notes.txt").write_text("hello")
+    with pytest.raises(DataError, match=r"train/a/notes\.txt\): .* with --data\.skip true"):
+        load(data(tmp_path, base))
+    images = load(data(tmp_path, base, skip=True))
+    assert images.fingerprint == clean.fingerprint
+    assert images.notes == ("1 file that is no readable image left out (train/a/notes.txt)",)
+    (base / "test" / "b" / "half.png").write_bytes(
+        (base / "test" / "b" / "1.png").read_bytes()[:99]
+    )
+    (note,) = load(data(tmp_path, base, skip=True)).notes
+    assert note.startswith("2 files that are no readable image left out (train/a/notes.txt, test/b")
+    (base / "train" / "a" / "1.png").unlink()
+    with pytest.raises(DataError, match="1 classes have no training image, the first is 'a'"):
+        load(data(tmp_path, base, skip=True))
+
+
+def test_a_folder_without_any_image_is_a_sentence_with_skip_too(tmp_path):
+    (tmp_path / "mine" / "a").mkdir(parents=True)
+    (tmp_path / "mine" / "a" / "notes.txt").write_text("hello")
+    with pytest.raises(DataError):
+        load(data(tmp_path, tmp_path / "mine", skip=True))
+
+
+def banner(path):
+    """Save a picture of 24 x 8: red, green and blue squares beside one another."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.zeros((8, 24, 3), np.uint8)
+    for third in range(3):
+        pixels[:, 8 * third : 8 * third + 8, third] = 255
+    Image.fromarray(pixels).save(path)
+
+
+def test_squeeze_crop_and_pad(tmp_path):
+    base = tmp_path / "mine"
+    for part in ("train", "test"):
+        banner(base / part / "a" / "1.png")
+    red, green, blue, black = (255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0)
+    x = {
+        fit: load(data(tmp_path, base, size=8, fit=fit)).train_x[0]
+        for fit in ("squeeze", "crop", "pad")
+    }
+    assert [tuple(x["squeeze"][4, c]) for c in (0, 4, 7)] == [red, green, blue]
+    assert (x["crop"] == green).all()
+    assert (x["pad"][[0, 1, 6, 7]] == black).all() and (x["pad"][3:5].max(axis=2) > 100).all()
+    assert x["pad"][4, 0, 0] > 200 and x["pad"][4, 7, 2] > 200
+    assert len({load(data(tmp_path, base, size=8, fit=fit)).fingerprint for fit in x}) == 3
+    assert len(list((tmp_path / ".decoded").glob("folder-*"))) == 3
+
+
+def test_squares_fit_in_every_way_alike(tmp_path):
+    base = tmp_path / "mine"
+    for part in ("train", "test"):
+        makers.picture(base / part / "a" / "1.png", size=(20, 20))
+    prints = {
+        load(data(tmp_path, base, size=8, fit=fit)).fingerprint
+        for fit in ("squeeze", "crop", "pad")
+    }
+    assert len(prints) == 1
+
+
+@pytest.mark.parametrize(("turn", "corner"), [(1, 0), (3, 3), (6, 1), (8, 2), (2, 1), (5, 0)])
+def test_every_exif_orientation_is_honoured(tmp_path, turn, corner):
+    """The bright upper left corner of the file lies where the camera's orientation says."""
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    pixels[:8, :8] = 255
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    for part in ("train", "test"):
+        (tmp_path / "mine" / part / "a").mkdir(parents=True)
+        path = tmp_path / "mine" / part / "a" / "1.jpg"
+        Image.fromarray(pixels).save(path, exif=exif, quality=100)
+    x = load(data(tmp_path, tmp_path / "mine")).train_x[0, :, :, 0]
+    quarters = [x[:8, :8], x[:8, 8:], x[8:, :8], x[8:, 8:]]
+    assert int(np.argmax([quarter.mean() for quarter in quarters])) == corner

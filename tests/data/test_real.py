@@ -9,6 +9,8 @@ from dualmix.errors import DataError
 
 from . import makers
 
+pytestmark = pytest.mark.slow
+
 pytestmark = pytest.mark.real
 
 

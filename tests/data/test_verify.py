@@ -1,5 +1,7 @@
 """What verify and list say."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,8 @@ def test_another_order_is_said_clearly(full_cifar, tmp_path):
     )
     report = verify(data(tmp_path))
     assert report.ok and report.verdict == (
-        "official content in another order: results are comparable, but sample order differs from other tools",
+        "official content in another order: results are comparable, but sample order differs from "
+        "other tools",
     )
     assert load(data(tmp_path)).notes == ("official CIFAR-100 content in another order",)
     assert (report.train, report.test, report.classes, report.shape) == (200, 100, 100, (3, 32, 32))
@@ -112,6 +115,22 @@ def test_a_silently_changed_copy_is_found(tmp_path):
     raw[-1] ^= 1
     pixels.write_bytes(bytes(raw))
     report = verify(data(tmp_path))
+    assert not report.ok and "its pixels or labels have changed" in report.verdict[-1]
+
+
+def test_a_copy_of_other_files_is_found(tmp_path, monkeypatch):
+    """Files that were replaced by others of the same size and time are told only by their
+    content.
+    """
+    names, (x, y), test = makers.cifar_parts()
+    folder = tmp_path / "cifar-100-python"
+    makers.put_files(folder, makers.cifar_python(names, (x, y), test))
+    load(data(tmp_path))
+    at = (folder / "train").stat()
+    files = makers.cifar_python(names, (x ^ 1, y), test)
+    (folder / "train").write_bytes(files["train"])
+    os.utime(folder / "train", ns=(at.st_atime_ns, at.st_mtime_ns))
+    report = verify(data(tmp_path))
     assert not report.ok and "the decoded copy differs from the files: delete" in report.verdict[-1]
 
 
@@ -146,3 +165,35 @@ def test_listing_says_what_is_here(tmp_path):
         and "data get tiny_imagenet" in entries["tiny_imagenet"].problem
     )
     assert not (tmp_path / "tiny-imagenet-200").exists()
+    assert (cifar.images, cifar.full) == (20, 60_000) and entries["digits"].images == 1797
+
+
+def test_listing_counts_images_that_nobody_has_decoded(tmp_path):
+    for part, count in (("train", 3), ("test", 2)):
+        for i in range(count):
+            makers.picture(tmp_path / "mini_imagenet" / part / "n1" / f"{i}.jpg", size=(84, 84))
+    (mini,) = [entry for entry in listing(tmp_path) if entry.name == "mini_imagenet"]
+    assert (mini.images, mini.full, mini.decoded) == (5, 60_000, 0)
+    load(Data(name="mini_imagenet", root=tmp_path))
+    (mini,) = [entry for entry in listing(tmp_path) if entry.name == "mini_imagenet"]
+    assert (mini.images, mini.full) == (5, 60_000) and mini.decoded > 5 * 84 * 84 * 3
+
+
+def test_the_list_fits_80_columns_and_breaks_no_path(tmp_path, dualmix_):
+    root = tmp_path / ("a-rather-long-name-of-a-folder-" * 3)
+    makers.put_files(root / "cifar-100-python", makers.cifar_python(*makers.cifar_parts()))
+    own = [tmp_path / "one" / "mine.npz", tmp_path / "two" / "mine.npz"]
+    for number, path in enumerate(own):
+        path.parent.mkdir()
+        np.savez(path, x=makers.random_images(8 + number), y=np.arange(8 + number) % 2)
+        load(Data(name="arrays", root=root, path=path))
+    code, out, _ = dualmix_("data", "list", "--data.root", root)
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert code == 0 and f"Data in {root}" in lines and "  cifar-100-python" in lines
+    assert all(f"  {path}" in lines for path in own)
+    assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line and "/" not in line)
+    rows = [line.split() for line in lines if line.strip().startswith("mine.npz")]
+    assert [row[:3] for row in rows] == [["mine.npz", "yes", "8"], ["mine.npz", "yes", "9"]]
+    own[0].unlink()
+    _, out, _ = dualmix_("data", "list", "--data.root", root)
+    assert f"  {own[0]} (gone)" in [line.rstrip() for line in out.splitlines()]

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from dualmix import create
-from dualmix.config.compose import Model, compose
+from dualmix.config.compose import compose
+from dualmix.config.fields import Model
 from dualmix.learn.common import Parts
 from dualmix.learn.modes import fused_bn, in_float32
 from dualmix.learn.network import Classifier

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dualmix.config.compose import Model, compose
+from dualmix.config.compose import compose
+from dualmix.config.fields import Model
 from dualmix.errors import ConfigError
 from dualmix.learn.augment import ColourJitter, Crop, identity, standard
 from dualmix.learn.memory import Memory

@@ -7,16 +7,28 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
+from scipy.stats import rankdata, spearmanr
 
 from dualmix.cli import main
-from dualmix.cli.show.studies import proposition
+from dualmix.cli.proposition import proposition
 from dualmix.config.compose import compose
-from dualmix.paper.proposition import border, check, correlation, spearman, verdict
+from dualmix.paper.proposition import (
+    RESAMPLES,
+    average_ranks,
+    bootstrap,
+    border,
+    rank_correlation,
+    spearman,
+    verdict,
+    verdicts,
+)
 from dualmix.report.collect import collect
+from dualmix.rng import generator
 from dualmix.runs.run import run
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 
 def measured(covariance: float, variance: float, bias: float) -> dict[str, float]:
@@ -56,10 +68,42 @@ def test_a_border_without_a_next_task_has_no_gap_to_rank() -> None:
 
 
 def test_nothing_is_ranked_where_nothing_varies() -> None:
-    assert spearman([1, 2, 3], [5, 5, 5]) is None
-    assert spearman([1, 2], [1, 2]) is None
-    assert spearman([1, 2, 3], [1, float("nan"), 2]) is None
-    assert spearman([1, 2, 3, 4], [10, 20, 30, 5]) == pytest.approx(1 - 6 * (1 + 1 + 1 + 9) / 60)
+    def rho(a: list[float], b: list[float]) -> float:
+        return float(spearman(np.array(a, dtype=float), np.array(b, dtype=float)))
+
+    assert np.isnan(rho([1, 2, 3], [5, 5, 5]))
+    assert np.isnan(rho([1, 2], [1, 2]))
+    assert np.isnan(rho([1, 2, 3], [1, float("nan"), 2]))
+    assert rho([1, 2, 3, 4], [10, 20, 30, 5]) == pytest.approx(1 - 6 * (1 + 1 + 1 + 9) / 60)
+
+
+@pytest.mark.parametrize("n", [3, 4, 11, 40])
+def test_ranks_and_correlations_are_scipys(n: int) -> None:
+    """Small whole numbers have many ties; some rows do not vary at all."""
+    rng = np.random.default_rng(n)
+    a = rng.integers(0, 1 + n // 2, (300, n)).astype(float)
+    b = rng.normal(size=(300, n)).round(1)
+    b[:5] = 1.0
+    np.testing.assert_array_equal(average_ranks(a), rankdata(a, axis=-1))
+    want = [
+        np.nan if len(set(x)) < 2 or len(set(y)) < 2 else spearmanr(x, y).statistic
+        for x, y in zip(a.tolist(), b.tolist(), strict=True)
+    ]
+    assert 5 <= np.isnan(want).sum() < 200
+    np.testing.assert_allclose(spearman(a, b), want, rtol=0, atol=1e-12)
+
+
+def test_the_interval_is_that_of_resamples_drawn_one_by_one() -> None:
+    x, y = np.random.default_rng(3).normal(size=(2, 6)).round(1)
+    rng = generator(0, "bootstrap", 6)
+    drawn = []
+    for _ in range(RESAMPLES):
+        rows = rng.integers(0, 6, 6)
+        if len(set(x[rows])) > 1 and len(set(y[rows])) > 1:
+            drawn.append(spearmanr(x[rows], y[rows]).statistic)
+    found = rank_correlation(x.tolist(), y.tolist())
+    assert found.rho == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+    assert (found.low, found.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=1e-12)
 
 
 def test_averages_are_set_against_what_training_gave() -> None:
@@ -101,7 +145,7 @@ def test_averages_are_set_against_what_training_gave() -> None:
 
 
 def test_the_interval_holds_the_middle_of_the_resamples() -> None:
-    found = correlation(lambda rows: float(rows.mean()), 100)
+    found = bootstrap(lambda rows: rows.mean(-1), 100)
     assert found.rho == 49.5
     assert found.low is not None and found.high is not None
     assert found.low == pytest.approx(49.5 - 1.96 * 2.89, abs=0.7)
@@ -128,7 +172,7 @@ def test_runs_are_found_in_the_store_by_what_they_were_trained_with(
     )
     run(compose("er+da", {**SMALL, "method.mix.augment": "identity", "model.width": 2}), store)
     run(compose("er+enmix", {**SMALL, "method.memory": 21}), store)
-    (found,) = check(collect(store).runs)
+    (found,) = verdicts(collect(store).runs)
     assert found.stream == "digits, 2 of 5 tasks, er, memory 20, model.width 4, stream.batch 60"
     by_name = {one.name: one for one in found.operators}
     assert set(by_name) == set(names)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from dualmix.bench.calibrate import BASE
-from dualmix.bench.timing import Row, Stage
-from dualmix.config.compose import RESULTS_VERSION, compose
-from dualmix.paper.tables import jobs
-from dualmix.report.speed import Speed
+from dualmix.config.compose import compose
+from dualmix.config.fields import RESULTS_VERSION
+from dualmix.paper.grids import jobs
+from dualmix.paper.readings import BASE
+from dualmix.report.speed import Row, Speed, Stage
 from dualmix.runs import metrics
 
 LOG = '{"at": "2026-11-16T00:00:00+0000", "event": "begin", "step": 0}\n'

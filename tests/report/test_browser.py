@@ -18,21 +18,33 @@ from selenium import webdriver
 
 from dualmix.report.collect import collect
 from dualmix.report.page import html
-from dualmix.store.folder import Store
+from dualmix.report.tables import summarise
+from dualmix.store.store import Store
 
 from .makers import everything, measured
 
+pytestmark = pytest.mark.slow
+
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--window-size=1200,900",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--window-size=1200,900",
+)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("browser")
     everything(root / "store")
-    (root / "report.html").write_text(html(collect(Store(root / "store")), speed=measured()))
+    (root / "report.html").write_text(
+        html(summarise(collect(Store(root / "store"))), speed=measured())
+    )
     return root / "report.html"
 
 
@@ -46,7 +58,8 @@ def browser(page: Path) -> Iterator[Any]:
     driver = shutil.which("chromedriver")
     if not chromium or not driver:
         pytest.skip(
-            "BROWSER TESTS NOT RUN: there is no chromium and chromedriver here (apt install chromium-driver)"
+            "BROWSER TESTS NOT RUN: there is no chromium and chromedriver here "
+            "(apt install chromium-driver)"
         )
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
@@ -63,7 +76,7 @@ def browser(page: Path) -> Iterator[Any]:
     found.quit()
 
 
-def until(condition: Callable[[], Any], seconds: float = 90) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 600) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
@@ -136,7 +149,7 @@ def test_it_opens_at_once(browser: Any, page: Path) -> None:
     times = []
     for _ in range(3):
         shown(browser, page)
-        # A page is handed over when its load event fires; the time of its end is written a moment later.
+        # A page is handed over when its load event fires; its end is written a moment later.
         times.append(
             until(
                 lambda: run(

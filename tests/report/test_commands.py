@@ -169,3 +169,21 @@ def test_an_empty_store_exports_an_empty_table(dualmix_: Command, tmp_path: Path
     (tmp_path / "store").mkdir()
     assert dualmix_("export", "--store", tmp_path / "store", "--format", "csv")[0] == 0
     assert Path("runs.csv").read_text() == "run\n"
+
+
+def test_a_spreadsheet_runs_nothing_from_a_table(dualmix_: Command, tmp_path: Path) -> None:
+    """A label is anyone's text: it may look like a formula or move a terminal's cursor."""
+    for number, label in enumerate(("=cmd|' /C calc'!A0", "@SUM(1)", "a\x1b[2Jb", "er+da")):
+        path = made(tmp_path / "store", "er", number)
+        saved = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**saved, "label": label}))
+    assert dualmix_("export", "--store", tmp_path / "store", "--format", "csv")[0] == 0
+    with (Path.cwd() / "runs.csv").open(encoding="utf-8") as file:
+        labels = {row["setting.seed"]: row["label"] for row in csv.DictReader(file)}
+    assert labels == {"0": "'=cmd|' /C calc'!A0", "1": "'@SUM(1)", "2": "a?[2Jb", "3": "er+da"}
+
+
+@pytest.mark.parametrize("out", [".", "..", "/", "deep/.."])
+def test_a_table_is_not_written_to_a_folder(dualmix_: Command, store: Path, out: str) -> None:
+    code, _, err = dualmix_("export", "--store", store, "--format", "csv", "--out", out)
+    assert code == 2 and "is a folder" in err and err.count("\n") == 1

@@ -15,14 +15,15 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 
 from altair.utils.schemapi import debug_mode
 
-from dualmix.paper.proposition import check
-from dualmix.paper.tables import jobs
+from dualmix.paper.grids import jobs
+from dualmix.paper.numbers import ROWS
+from dualmix.paper.proposition import verdicts
+from dualmix.report.calibration import calibrations
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
 from dualmix.report.collect import collect
 from dualmix.report.figures import figures
-from dualmix.report.readings import calibrations
-from dualmix.report.runs import ROWS, Collection
-from dualmix.store.folder import Store
+from dualmix.runs.records import Collection
+from dualmix.store.store import Store
 
 from .makers import accurate, counts, everything, made, record
 
@@ -36,7 +37,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Collection:
 
 @pytest.fixture(scope="module")
 def drawn(full: Collection) -> dict[str, Figure]:
-    return {figure.id: figure for figure in figures(full, check(full.runs))}
+    return {figure.id: figure for figure in figures(full, verdicts(full.runs))}
 
 
 def rows(spec: dict[str, Any], panel: int = 0) -> list[dict[str, Any]]:
@@ -176,7 +177,7 @@ def test_figure_5_averages_from_task_2_on(tmp_path: Path) -> None:
 
 
 def test_figure_5_says_how_the_ranks_go_together(tmp_path: Path) -> None:
-    """m-bar falls and m-bar* grows with the accuracy of flip, grey and standard: 35, 45 and 55 %."""
+    """m-bar falls and m-bar* grows with the accuracy of flip, grey, standard: 35, 45, 55 %."""
     for name, co, right in (("flip", 3.0, 2), ("grey", 2.0, 4), ("standard", 1.0, 6)):
         values = {"probes.on": True, "method.mix.augment": name}
         made(
@@ -281,11 +282,11 @@ def test_a_method_looks_the_same_in_every_figure() -> None:
 def test_proposition_is_put_to_the_test_with_runs_that_count(
     full: Collection, tmp_path: Path
 ) -> None:
-    (verdict,) = check(full.runs)
+    (verdict,) = verdicts(full.runs)
     assert verdict.stream == "cifar100, 20 tasks, er, memory 1000"
     by_name = {one.name: one for one in verdict.operators}
     assert by_name["flip"].covariance == pytest.approx(8e-3) and by_name["flip"].seeds == 3
-    assert check(collect(Store(tmp_path)).runs) == []
+    assert verdicts(collect(Store(tmp_path)).runs) == []
 
 
 def test_damaged_probes_do_not_stop_the_proposition(full: Collection, tmp_path: Path) -> None:
@@ -296,7 +297,7 @@ def test_damaged_probes_do_not_stop_the_proposition(full: Collection, tmp_path: 
         if run.seed == 0 and dict(run.changed) == {"method.mix.augment": "flip"}
     ]
     (tmp_path / "store" / bad / "probes.json").write_text("[true]")
-    (verdict,) = check(collect(Store(tmp_path / "store")).runs)
+    (verdict,) = verdicts(collect(Store(tmp_path / "store")).runs)
     assert {one.name: one.seeds for one in verdict.operators}["flip"] == 3, "its scores count"
 
 

@@ -21,7 +21,8 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 from dualmix.report.collect import collect
 from dualmix.report.gallery import gallery
 from dualmix.report.page import html
-from dualmix.store.folder import Store
+from dualmix.report.tables import summarise
+from dualmix.store.store import Store
 
 from .makers import everything, made, whole_paper
 
@@ -68,7 +69,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(store: Path) -> str:
-    return html(collect(Store(store)))
+    return html(summarise(collect(Store(store))))
 
 
 def test_nothing_is_loaded_from_anywhere(page: str) -> None:
@@ -114,7 +115,7 @@ def test_every_figure_has_a_pdf(page: str) -> None:
 
 
 def test_the_same_store_gives_the_same_tables(page: str, store: Path) -> None:
-    again = html(collect(Store(store)))
+    again = html(summarise(collect(Store(store))))
     assert re.sub("<script.*?</script>", "", again, flags=re.S) == re.sub(
         "<script.*?</script>", "", page, flags=re.S
     )
@@ -124,7 +125,7 @@ def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
     evil = "<!--<script></script><script>alert(1)</script><img src=http://evil.example/x>"
     made(tmp_path, "er", notes=[evil], name="<b>bold&amp;")
     (tmp_path / "<i>broken").mkdir()
-    page = html(collect(Store(tmp_path)))
+    page = html(summarise(collect(Store(tmp_path))))
     found = seen(page)
     assert "b" not in found.tags and "i" not in found.tags
     assert found.tags.count("script") == 5
@@ -134,7 +135,7 @@ def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
 
 
 def test_an_empty_store_gives_a_page_of_what_is_missing(tmp_path: Path) -> None:
-    page = html(collect(Store(tmp_path)))
+    page = html(summarise(collect(Store(tmp_path))))
     assert page.count("Missing.") >= 13
     assert "dualmix sweep figure5 --seeds 10" in page and "Nothing: every folder" in page
 
@@ -142,7 +143,7 @@ def test_an_empty_store_gives_a_page_of_what_is_missing(tmp_path: Path) -> None:
 def test_what_is_left_out_is_on_the_page(tmp_path: Path) -> None:
     made(tmp_path, "er")
     (made(tmp_path, "er", 1) / "scores.json").write_text("{")
-    page = html(collect(Store(tmp_path)))
+    page = html(summarise(collect(Store(tmp_path))))
     assert "1 left out" in page and "Its scores.json cannot be read" in page
 
 

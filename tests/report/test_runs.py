@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dualmix.config import migrate
+from dualmix.config.compose import compose
+from dualmix.config.migrate import Change, Dropped, Renamed
 from dualmix.errors import StoreError
+from dualmix.paper.numbers import rank
 from dualmix.report.collect import collect
-from dualmix.report.commands import again
-from dualmix.report.runs import rank
-from dualmix.store.folder import Store
+from dualmix.report.commands import rerun_command
+from dualmix.store.store import Store
 
 from .makers import accurate, counts, made
 
@@ -26,6 +33,33 @@ def edit(path: Path, change: Callable[[Any], Any]) -> None:
 
 def garbage(name: str) -> Callable[[Path], Any]:
     return lambda run: (run / name).write_bytes(b"\x00\xffgarbage{")
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def deep(name: str) -> Callable[[Path], Any]:
+    return lambda run: (run / name).write_text(nested(100_000))
+
+
+def claiming(items: int) -> bytes:
+    """Return an npz file whose array says that it has so many items."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<i8", "fortran_order": False, "shape": (items, 1, 1)}
+    )
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("counts.npy", header.getvalue())
+    return packed.getvalue()
+
+
+def summed(run: Path) -> None:
+    """Give a run the digests that finished runs file."""
+    files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in run.iterdir()}
+    del files["log.jsonl"]
+    (run / "sums.json").write_text(json.dumps({"files": files, "before": {}}))
 
 
 def doubled(run: Path) -> None:
@@ -73,7 +107,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
         "facts.json holds NaN",
     ),
     "counts": (garbage("confusion.npz"), "confusion.npz is damaged"),
-    "no counts": (lambda run: (run / "confusion.npz").unlink(), "confusion.npz is damaged"),
+    "no counts": (lambda run: (run / "confusion.npz").unlink(), "confusion.npz cannot be read"),
     "facts": (garbage("facts.json"), "facts.json cannot be read"),
     "facts without data": (
         lambda run: edit(run / "facts.json", lambda f: f.update(data=None)),
@@ -100,6 +134,62 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda run: edit(run / "facts.json", lambda f: f["data"].update(fingerprint="0" * 64)),
         "does not give its key",
     ),
+    "config not text": (
+        lambda run: (run / "config.json").write_bytes(b'{"key": "\xff"}'),
+        "config.json cannot be read",
+    ),
+    "config deep": (deep("config.json"), "config.json cannot be read (it is nested too deep)"),
+    "facts deep": (deep("facts.json"), "facts.json cannot be read (it is nested too deep)"),
+    "plan deep": (deep("plan.json"), "plan.json cannot be read (it is nested too deep)"),
+    "scores deep": (deep("scores.json"), "scores.json cannot be read (it is nested too deep)"),
+    "settings deep": (
+        lambda run: (run / "config.json").write_text(
+            (run / "config.json").read_text().replace('"seed": 2', '"seed": ' + nested(900))
+        ),
+        "configuration is none of this version (seed",
+    ),
+    "a number of 5000 digits": (
+        lambda run: (run / "config.json").write_text(
+            (run / "config.json").read_text().replace('"seed": 2', '"seed": ' + "9" * 5000)
+        ),
+        "config.json cannot be read",
+    ),
+    "a number beyond floats": (
+        lambda run: edit(run / "config.json", lambda c: c["config"]["method"].update(lr=10**400)),
+        "configuration is none of this version (method.lr",
+    ),
+    "a class beyond integers": (
+        lambda run: edit(run / "plan.json", lambda p: p["tasks"][0].update(classes=[10**30])),
+        "plan and its confusion counts do not fit",
+    ),
+    "counts of another shape": (
+        lambda run: np.savez(run / "confusion.npz", counts=np.arange(2)),
+        "do not fit",
+    ),
+    "counts of text": (
+        lambda run: np.savez(run / "confusion.npz", counts=np.array(["a"])),
+        "confusion.npz is damaged",
+    ),
+    "counts beyond memory": (
+        lambda run: (run / "confusion.npz").write_bytes(claiming(2**50)),
+        "confusion.npz is damaged",
+    ),
+    "label no text": (
+        lambda run: edit(run / "config.json", lambda c: c.update(label=[1])),
+        "does not hold a configuration",
+    ),
+    "settings a list": (
+        lambda run: edit(run / "config.json", lambda c: c.update(config=[["method", {}]])),
+        "does not hold a configuration",
+    ),
+    "method a number": (
+        lambda run: edit(run / "config.json", lambda c: c["config"].update(method=3)),
+        "does not hold a configuration",
+    ),
+    "tasks a number": (
+        lambda run: (run / "plan.json").write_text('{"tasks": 3}'),
+        "plan and its confusion counts do not fit",
+    ),
     "unknown method": (
         lambda run: edit(run / "config.json", lambda c: c["config"]["method"].update(kind="magic")),
         "There is no method 'magic'",
@@ -120,7 +210,7 @@ def test_a_damaged_run_is_named_and_the_rest_is_right(tmp_path: Path, case: str)
     found = collect(Store(tmp_path))
     assert [remark.run for remark in found.left_out] == [bad.name]
     text = found.left_out[0].text
-    assert says in text and text.endswith(".") and str(tmp_path) not in text
+    assert says in text and text.endswith(".") and str(tmp_path) not in text and len(text) < 400
     (group,) = found.groups
     assert group.values("average_accuracy") == {0: pytest.approx(10), 1: pytest.approx(20)}
 
@@ -132,6 +222,118 @@ def test_all_damages_at_once(tmp_path: Path) -> None:
     found = collect(Store(tmp_path))
     assert len(found.left_out) == len(HOSTILE)
     assert [run.seed for run in found.runs] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "facts.json", "plan.json", "scores.json", "confusion.npz"]
+)
+@pytest.mark.parametrize("harm", ["a flipped bit", "white space"])
+def test_a_file_that_is_not_as_the_run_wrote_it_is_named(
+    tmp_path: Path, name: str, harm: str
+) -> None:
+    """Also where the file still reads well, which only its digest tells."""
+    accurate(tmp_path, "er", [10, 20])
+    for run in tmp_path.iterdir():
+        summed(run)
+    assert len(collect(Store(tmp_path)).runs) == 2
+    bad = sorted(tmp_path.iterdir())[0]
+    content = bytearray((bad / name).read_bytes())
+    if harm == "white space":
+        content += b" "
+    else:
+        content[len(content) // 2] ^= 1
+    (bad / name).write_bytes(content)
+    found = collect(Store(tmp_path))
+    assert [remark.run for remark in found.left_out] == [bad.name]
+    assert f"{name} is not as the run wrote it" in found.left_out[0].text
+    assert len(found.runs) == 1
+
+
+@pytest.mark.parametrize("name", ["times.json", "probes.json"])
+def test_what_a_run_can_do_without_is_not_shown_if_it_was_changed(
+    tmp_path: Path, name: str
+) -> None:
+    run = made(tmp_path, "er", probes=[{"task": 1}])
+    summed(run)
+    assert not collect(Store(tmp_path)).remarks
+    (run / name).write_text((run / name).read_text().replace("1", "2"))
+    found = collect(Store(tmp_path))
+    assert len(found.runs) == 1 and name in found.remarks[0].text
+    assert not (found.runs[0].times if name == "times.json" else found.runs[0].probes)
+
+
+def aged(run: Path, label: str = "er") -> str:
+    """Rewrite a run as an earlier version filed it, in which `memory_batch` had another name and
+    `momentum` was a setting; return the key that it had.
+    """
+    config = json.loads((run / "config.json").read_text())
+    facts = json.loads((run / "facts.json").read_text())
+    method = config["config"]["method"]
+    method["rehearsed"], method["momentum"] = method.pop("memory_batch"), 0.0
+    composed = compose(label, {"data.name": "cifar100", "method.memory_batch": 9, "seed": 2})
+    plain = composed.config.model_dump(mode="json", exclude_defaults=True)
+    hashed = {
+        "kind": "er",
+        "method": {
+            {"memory_batch": "rehearsed"}.get(name, name): value
+            for name, value in plain["method"].items()
+        },
+        "stream": plain["stream"],
+        "order_seed": 2,
+        "run_seed": 2,
+        "data": facts["data"]["fingerprint"],
+        "results_version": 1,
+    }
+    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
+    config["key"] = hashlib.sha256(text.encode()).hexdigest()
+    (run / "config.json").write_text(json.dumps(config))
+    run.rename(run.with_name(f"er-cifar100-s2-{config['key'][:12]}"))
+    return str(config["key"])
+
+
+HISTORY: tuple[Change, ...] = (
+    Renamed("method.rehearsed", "method.memory_batch"),
+    Dropped("method.momentum", 0.0),
+)
+
+
+def test_a_run_of_old_names_keeps_its_key_and_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"method.memory_batch": 9}
+    accurate(tmp_path, "er", [10, 20], values)
+    key = aged(made(tmp_path, "er", 2, values, table=counts([[100], [0, 60]], images=100)))
+    found = collect(Store(tmp_path))
+    assert [run.seed for run in found.runs] == [0, 1], "without the table that run alone is out"
+    assert [remark.run[-12:] for remark in found.left_out] == [key[:12]]
+    assert "method.rehearsed" in found.left_out[0].text or "momentum" in found.left_out[0].text
+
+    monkeypatch.setattr(migrate, "CHANGES", HISTORY)
+    fresh = tmp_path / "fresh"
+    accurate(fresh, "er", [10, 20], values)
+    shutil.copytree(tmp_path / f"er-cifar100-s2-{key[:12]}", fresh / f"old-s2-{key[:12]}")
+    (group,) = collect(Store(fresh)).groups
+    assert (sorted(group.seeds), dict(group.changed)) == ([0, 1, 2], {"method.memory_batch": 9})
+    assert {run.key for run in group.runs if run.seed == 2} == {key}
+    assert group.values("average_accuracy")[2] == pytest.approx(30)
+
+    today = compose("er", {"data.name": "cifar100", **values, "seed": 2})
+    fingerprint = group.content.fingerprint
+    folder = Store(fresh).folder(today, fingerprint)
+    assert folder.done and folder.path.name == f"old-s2-{key[:12]}", "it is done already"
+
+
+def test_a_dropped_setting_with_another_value_leaves_that_run_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accurate(tmp_path, "er", [10, 20])
+    run = sorted(tmp_path.iterdir())[0]
+    edit(run / "config.json", lambda c: c["config"]["method"].update(momentum=0.9))
+    monkeypatch.setattr(migrate, "CHANGES", HISTORY)
+    found = collect(Store(tmp_path))
+    assert [remark.run for remark in found.left_out] == [run.name]
+    assert "method.momentum is gone and is always 0.0, but here it is 0.9" in found.left_out[0].text
+    assert len(found.runs) == 1
 
 
 def test_two_runs_of_one_key_count_once(tmp_path: Path) -> None:
@@ -193,7 +395,8 @@ def test_a_run_half_done_is_not_finished(tmp_path: Path) -> None:
         ("probes.json", b'[{"task": 1, "norm_ratio": NaN}]'),
         (
             "probes.json",
-            b'[{"task": 1, "operators": {"view": {"mean_variance": 1, "covariance": 1, "gap": 1}}}]',
+            b'[{"task": 1, "operators": {"view": {"mean_variance": 1, "covariance": 1, '
+            b'"gap": 1}}}]',
         ),
         ("log.jsonl", b"\xff\xfe"),
     ],
@@ -234,7 +437,7 @@ def test_a_name_of_ones_own_is_compared_with_its_method(tmp_path: Path) -> None:
     (group,) = collect(Store(tmp_path)).groups
     assert (group.label, dict(group.changed)) == ("mine", {"method.lr": 0.3})
     assert (
-        again(group)
+        rerun_command(group)
         == "dualmix run er --data.name cifar100 --method.memory 1000 --method.lr 0.3 --seed 0"
     )
 
@@ -246,7 +449,10 @@ def test_a_rows_own_setting_on_a_data_set_is_no_change(tmp_path: Path) -> None:
     assert (plain.seeds, plain.changed) == ((0,), ())
     assert (changed.seeds, changed.changed) == ((1,), (("method.n_smp_cls", 2),))
     command = "dualmix run aser --data.name mini_imagenet --method.memory 1000 --method.n_smp_cls"
-    assert (again(plain), again(changed)) == (f"{command} 3 --seed 0", f"{command} 2 --seed 1")
+    assert (rerun_command(plain), rerun_command(changed)) == (
+        f"{command} 3 --seed 0",
+        f"{command} 2 --seed 1",
+    )
 
 
 def test_runs_on_other_images_are_not_averaged(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from dualmix.bench.bench import record
+from benchmarks.bench import record
 from dualmix.errors import DualmixError
 from dualmix.report.collect import collect
-from dualmix.report.speed import read
-from dualmix.store.folder import Store
+from dualmix.report.speed import read_speed
+from dualmix.store.store import Store
 
 from .makers import measured
 
@@ -29,7 +29,7 @@ def filed(path: Path) -> Path:
 
 
 def test_a_record_is_read_back_whole(tmp_path: Path) -> None:
-    found = read(filed(tmp_path / "bench.json"))
+    found = read_speed(filed(tmp_path / "bench.json"))
     assert (found.rows, found.stages) == (measured().rows, measured().stages)
     assert "torch 2." in found.where
 
@@ -37,7 +37,7 @@ def test_a_record_is_read_back_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("?", "is no record of `dualmix bench --out`"),
+        ("?", "is no record of `python -m benchmarks --out FILE`"),
         ("[]", "is no record"),
         ("{}", "is no record"),
         ('{"rows": [{"name": 1}], "scale": []}', "is no record"),
@@ -51,9 +51,9 @@ def test_another_file_is_refused_in_a_sentence(tmp_path: Path, content: str, say
     path = tmp_path / "bench.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(DualmixError, match=says):
-        read(path)
+        read_speed(path)
     with pytest.raises(DualmixError, match="cannot be read"):
-        read(tmp_path / "nowhere.json")
+        read_speed(tmp_path / "nowhere.json")
 
 
 def test_the_figure_shows_ratios_limits_and_verdicts(tmp_path: Path) -> None:

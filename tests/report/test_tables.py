@@ -13,15 +13,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmix.cli.flags import split
+from dualmix.cli.parser import make_parser
 from dualmix.config.compose import compose
-from dualmix.paper.tables import jobs
+from dualmix.paper.grids import jobs
 from dualmix.report import commands
-from dualmix.report import text_tables as words
 from dualmix.report.collect import collect
-from dualmix.report.runs import Collection
-from dualmix.report.tables import Cell, Table, contests, holm, mark, others, paired_p, tables, text
+from dualmix.report.tables import (
+    Cell,
+    Table,
+    holm,
+    interval_text,
+    mark,
+    paired_p,
+    paired_tests,
+    paper_tables,
+    summarise,
+)
+from dualmix.report.text_tables import as_csv, latex, markdown
 from dualmix.runs.metrics import Interval
-from dualmix.store.folder import Store
+from dualmix.runs.records import Collection
+from dualmix.store.store import Store
 
 from .makers import accurate, everything, made
 
@@ -30,7 +41,7 @@ def read(root: Path) -> Collection:
     return collect(Store(root))
 
 
-def find(
+def cell_of(
     found: Collection,
     table: int,
     label: str,
@@ -40,7 +51,7 @@ def find(
 ) -> Cell:
     (cell,) = [
         cell
-        for cell in tables(found)[table - 1].cells()
+        for cell in paper_tables(found)[table - 1].cells()
         if (cell.label, cell.column.data, cell.column.memory) == (label, data, memory)
         and cell.column.score.startswith(score)
     ]
@@ -52,7 +63,7 @@ def test_a_cell_has_ours_beside_the_papers(tmp_path: Path) -> None:
     8.4 ± 0.5.
     """
     accurate(tmp_path, "er", [5, 6, 10])
-    cell = find(read(tmp_path), 1, "er")
+    cell = cell_of(read(tmp_path), 1, "er")
     assert cell.ours is not None
     assert (cell.ours.mean, cell.ours.half, cell.ours.n) == (
         pytest.approx(7),
@@ -63,22 +74,26 @@ def test_a_cell_has_ours_beside_the_papers(tmp_path: Path) -> None:
     assert (
         cell.command == "dualmix sweep table1 --methods er --data cifar100 --memory 1000 --seeds 3"
     )
-    assert text(cell.ours) == "7.0 ± 6.6" and text(cell.paper) == "8.4 ± 0.5" and text(None) == "–"
+    assert (
+        interval_text(cell.ours) == "7.0 ± 6.6"
+        and interval_text(cell.paper) == "8.4 ± 0.5"
+        and interval_text(None) == "–"
+    )
 
 
 def test_every_number_of_the_paper_stands_in_its_cell(tmp_path: Path) -> None:
     found = read(tmp_path)
-    assert find(found, 1, "mir+dualmix", "tiny_imagenet", 5000).paper == (13.9, 0.4)
-    assert find(found, 1, "finetune", "mini_imagenet", 0).paper == (3.2, 0.2)
-    assert find(found, 2, "dvc", "cifar100", 2000).paper == (38.8, 1.1)
-    assert find(found, 3, "er+adpmix", "cifar100", 5000, "forgetting").paper == (33.3, 2.4)
-    assert find(found, 3, "er+adpmix", "cifar100", 5000, "average").paper == (21.3, 2.2)
-    assert [len(table.cells()) for table in tables(found)] == [6 + 11 * 9, 7 * 9, 5 * 6]
+    assert cell_of(found, 1, "mir+dualmix", "tiny_imagenet", 5000).paper == (13.9, 0.4)
+    assert cell_of(found, 1, "finetune", "mini_imagenet", 0).paper == (3.2, 0.2)
+    assert cell_of(found, 2, "dvc", "cifar100", 2000).paper == (38.8, 1.1)
+    assert cell_of(found, 3, "er+adpmix", "cifar100", 5000, "forgetting").paper == (33.3, 2.4)
+    assert cell_of(found, 3, "er+adpmix", "cifar100", 5000, "average").paper == (21.3, 2.2)
+    assert [len(table.cells()) for table in paper_tables(found)] == [6 + 11 * 9, 7 * 9, 5 * 6]
 
 
 def test_what_is_missing_has_the_command_that_makes_it(tmp_path: Path) -> None:
     found = read(tmp_path)
-    for table in tables(found):
+    for table in paper_tables(found):
         for cell in table.cells():
             assert cell.ours is None and not cell.best and not cell.mark
             assert cell.command.startswith(
@@ -105,23 +120,23 @@ def test_a_mark_stands_where_the_intervals_do_not_meet(
 
 
 def test_the_best_is_high_in_accuracy_and_low_in_forgetting(tmp_path: Path) -> None:
-    """With `accurate`, forgetting is 100 per cent for all; so give er+da its own counts by `made`."""
+    """With `accurate`, forgetting is 100 per cent for all; so `made` gives er+da its own counts."""
     accurate(tmp_path, "er", [10, 12])
     made(tmp_path, "er+da")
     found = read(tmp_path)
     bests = {
         (cell.label, cell.column.score)
-        for cell in tables(found)[2].cells()
+        for cell in paper_tables(found)[2].cells()
         if cell.best and cell.column.memory == 1000
     }
     assert bests == {("er+da", "average_accuracy"), ("er+da", "forgetting")}
-    papers = {(c.label, c.column.score) for c in tables(found)[2].cells() if c.paper_best}
+    papers = {(c.label, c.column.score) for c in paper_tables(found)[2].cells() if c.paper_best}
     assert papers == {("er+dualmix", "average_accuracy"), ("er+dualmix", "forgetting")}
 
 
 def test_a_row_alone_is_not_the_best(tmp_path: Path) -> None:
     made(tmp_path, "er")
-    assert not any(cell.best for table in tables(read(tmp_path)) for cell in table.cells())
+    assert not any(cell.best for table in paper_tables(read(tmp_path)) for cell in table.cells())
 
 
 def test_only_the_preset_on_the_whole_stream_counts(tmp_path: Path) -> None:
@@ -131,9 +146,10 @@ def test_only_the_preset_on_the_whole_stream_counts(tmp_path: Path) -> None:
     made(tmp_path, "er", 3, {"model.width": 4})
     made(tmp_path, "er", 4, {"method.memory": 300})
     found = read(tmp_path)
-    cell = find(found, 1, "er")
+    cell = cell_of(found, 1, "er")
     assert cell.group is not None and cell.group.seeds == (0,)
-    plain, changed = others(found)
+    summary = summarise(found)
+    plain, changed = summary.others, summary.changed
     assert [group.memory for group in plain] == [300]
     assert sorted(path for group in changed for path, _ in group.changed) == [
         "method.mix.replay",
@@ -147,7 +163,7 @@ def test_other_images_get_columns_of_their_own(tmp_path: Path) -> None:
     made(
         tmp_path, "er", 1, fingerprint="e" * 64, notes=["subset: 5 of 500 training images a class"]
     )
-    table = tables(read(tmp_path))[0]
+    table = paper_tables(read(tmp_path))[0]
     cells = [cell for cell in table.rows["er"] if cell.ours]
     assert [(cell.column.content.subset, cell.group.seeds) for cell in cells] == [
         (False, (0,)),
@@ -200,12 +216,12 @@ def test_holm_keeps_the_order_of_p_values() -> None:
 
 
 def test_pairs_are_made_by_seed(tmp_path: Path) -> None:
-    """Seeds 0 and 1 are shared: 20 - 10 and 26 - 12, mean 12; the others' third seed takes no part."""
+    """Seeds 0 and 1 are shared: 20 - 10 and 26 - 12, mean 12; the third seed takes no part."""
     accurate(tmp_path, "er", [10, 12])
     accurate(tmp_path, "er+dualmix", [20, 26, 45])
     accurate(tmp_path, "er+da", [50, 50])
     accurate(tmp_path, "er+dualmix", [30], {"method.memory": 2000})
-    (accuracy, forgetting) = contests(read(tmp_path))
+    (accuracy, forgetting) = paired_tests(read(tmp_path))
     assert (accuracy.base, accuracy.label, accuracy.memory, accuracy.seeds) == (
         "er",
         "er+dualmix",
@@ -230,7 +246,7 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
     made(tmp_path, "er", 7, {"method.memory": 2000, "stream.class_order": "fixed", "order_seed": 3})
     made(tmp_path, "er", 9, {"model.mean": [0.5, 0.5, 0.5], "model.std": [0.2, 0.2, 0.2]})
     found = read(tmp_path)
-    for cell in tables(found)[0].cells():
+    for cell in paper_tables(found)[0].cells():
         words_ = words_of(cell.command)
         if words_[0] == "sweep":
             flags = dict(zip(words_[2::2], words_[3::2], strict=True))
@@ -247,12 +263,12 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
                 == 10
             )
     for group in found.groups:
-        command = commands.again(group)
+        command = commands.rerun_command(group)
         if command.startswith("for"):
             listed, command = command.removeprefix("for seed in ").split("; do ")
             assert [int(seed) for seed in listed.split()] == sorted(group.seeds)
             command = command.removesuffix("; done").replace("$seed", str(group.runs[0].seed))
-        rest, overrides, faults, _ = split(words_of(command))
+        rest, overrides, faults, _ = split(words_of(command), make_parser())
         assert not faults and rest[0] == "run"
         assert (
             compose(rest[1], overrides).config.key(group.content.fingerprint) == group.runs[0].key
@@ -262,8 +278,9 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
 def test_seeds_with_gaps_are_listed(tmp_path: Path) -> None:
     made(tmp_path, "er", 4)
     made(tmp_path, "er", 2)
-    assert find(read(tmp_path), 1, "er").command == (
-        "for seed in 2 4; do dualmix run er --data.name cifar100 --method.memory 1000 --seed $seed; done"
+    assert cell_of(read(tmp_path), 1, "er").command == (
+        "for seed in 2 4; do dualmix run er --data.name cifar100 --method.memory 1000 "
+        "--seed $seed; done"
     )
 
 
@@ -277,7 +294,7 @@ def small(tmp_path: Path) -> Collection:
 
 
 def test_markdown(small: Collection) -> None:
-    said = words.markdown(small)
+    said = markdown(summarise(small))
     row = next(line for line in said.splitlines() if line.startswith("| `er+dualmix` |"))
     assert row.split("|")[2].strip() == "**30.5 ± 6.4** (n 2) ▲<br>17.5 ± 1.0"
     assert said.count("| --- |") >= 5
@@ -291,7 +308,7 @@ def test_markdown(small: Collection) -> None:
 
 
 def test_latex(small: Collection) -> None:
-    said = words.latex(small)
+    said = latex(summarise(small))
     assert said.count(r"\begin{tabular}") == said.count(r"\end{tabular}") == 3
     assert r"\textbf{30.5 $\pm$ 6.4}$^{\uparrow}$" in said
     assert r"\multicolumn{3}{c}{3.4 $\pm$ 0.4}" in said
@@ -300,7 +317,7 @@ def test_latex(small: Collection) -> None:
 
 
 def test_csv(small: Collection) -> None:
-    rows = list(csv.DictReader(io.StringIO(words.as_csv(small))))
+    rows = list(csv.DictReader(io.StringIO(as_csv(summarise(small)))))
     assert len(rows) == 105 + 63 + 30
     (row,) = [
         r
@@ -316,9 +333,9 @@ def test_tables_are_the_same_whatever_else_is_in_the_store(tmp_path: Path) -> No
     accurate(tmp_path, "er", [10, 12])
 
     def shown(found: Collection) -> list[str]:
-        return [text(cell.ours) for table in tables(found) for cell in table.cells()]
+        return [interval_text(cell.ours) for table in paper_tables(found) for cell in table.cells()]
 
     before = shown(read(tmp_path))
     made(tmp_path, "er", 2, {"stream.first": 2})
     made(tmp_path, "er", 2, {"method.lr": 1.0})
-    assert isinstance(tables(read(tmp_path))[0], Table) and shown(read(tmp_path)) == before
+    assert isinstance(paper_tables(read(tmp_path))[0], Table) and shown(read(tmp_path)) == before

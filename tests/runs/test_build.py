@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 import torch
 
 import dualmix
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
 from dualmix.errors import ConfigError, InputError, StoreError
+from dualmix.registry import get_method, presets
 from dualmix.store import snapshot
 
 SHAPE = (1, 8, 8)
@@ -193,3 +196,161 @@ def test_additions_join_a_method_by_a_plus() -> None:
         dualmix.create("er+dualmx", shape=(1, 8, 8))
     with pytest.raises(ConfigError, match="finetune"):
         dualmix.create("finetune+da", shape=(1, 8, 8))
+
+
+def trained(name: str, text: bool = False, **settings: Any) -> Any:
+    method = get_method(name)(lr=0.05, **settings)
+    learner = dualmix.build(method, SHAPE, seed=3, model=Model(width=1))
+    for x, y in batches(4, text=text):
+        learner.observe(x, y)
+    learner.consolidate()
+    return learner
+
+
+@pytest.mark.parametrize("name", sorted({preset.kind for preset in presets().values()}))
+def test_every_method_is_sound_by_its_own_rules(tmp_path: Path, name: str) -> None:
+    settings = {} if name == "finetune" else {"memory": 9}
+    for text in (False, True):
+        dualmix.save(trained(name, text, **settings), tmp_path / "l")
+        loaded = dualmix.load(tmp_path / "l")
+        assert content(loaded, tmp_path / "again") == (tmp_path / "l").read_bytes()
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where every leaf of a state is, and every group."""
+    yield path
+    listed = enumerate(value if isinstance(value, list) else ())
+    parts = value.items() if isinstance(value, dict) else listed
+    for name, part in parts:
+        yield from places(part, (*path, name))
+
+
+def changed(state: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """Return a copy of a state with something else at a place."""
+    if not path:
+        return new
+    made = dict(state) if isinstance(state, dict) else list(state)
+    made[path[0]] = changed(state[path[0]], path[1:], new)
+    return made
+
+
+def forgeries(value: Any) -> list[Any]:
+    """Return what may stand in a value's place in no saved learner."""
+    other: list[Any] = [None, {}, [], "x", -1, 1.5, 10**19, True, [[]], {"a": 1}]
+    if isinstance(value, torch.Tensor):
+        other += [torch.zeros(0), torch.zeros(3, 3, 3), value[None], torch.zeros(0, 10**12)]
+        other += [value.double() if value.is_floating_point() else value.float()]
+        if value.is_floating_point() and value.numel():
+            other += [torch.full_like(value, np.nan), torch.full_like(value, np.inf)]
+        if value.dtype == torch.int64 and value.numel():
+            other += [value - 10**6, value + 10**6]
+    return other
+
+
+@pytest.mark.parametrize("name", ["er", "scr", "dvc", "gdumb", "der++"])
+def test_no_forged_learner_is_used(tmp_path: Path, name: str) -> None:
+    """The checksum is that of the forgery: what it holds is told apart by the recipe alone."""
+    path = tmp_path / "l"
+    dualmix.save(trained(name, memory=9), path)
+    good = snapshot.read(path)
+    learner = good["learner"]
+    chance = np.random.default_rng(0)
+    every = [(at, new) for at in places(learner) for new in forgeries(lookup(learner, at))]
+    refused = accepted = 0
+    for number in chance.permutation(len(every))[:120]:
+        at, new = every[number]
+        snapshot.write(path, {**good, "learner": changed(learner, at, new)})
+        try:
+            loaded = dualmix.load(path)
+        except StoreError as fault:
+            assert "\n" not in str(fault)
+            refused += 1
+            continue
+        accepted += 1
+        x, y = batches(1)[0]
+        loaded.observe(x, y)
+        assert np.isin(loaded.predict(x), loaded.model.labels).all(), at
+        assert harmless(at, lookup(learner, at), new), (at, new)
+    assert refused > 20 * accepted
+
+
+def lookup(state: Any, path: tuple[Any, ...]) -> Any:
+    for name in path:
+        state = state[name]
+    return state
+
+
+def harmless(at: tuple[Any, ...], old: Any, new: Any) -> bool:
+    """Whether a learner can be in such a state: an empty record that was empty or may be, a label
+    of another name, a count that may be.
+    """
+    free = {"generators", "notes", "marks", "tally"}
+    return (
+        (isinstance(old, type(new)) and old == new)
+        or (new == {} and bool(free & set(at)))
+        or (at[0] in ("labels", "tally") or at[-1] in ("state", "uinteger", "has_uint32"))
+        or (str(at[-1]).endswith("num_batches_tracked") and int(new) > 0)
+        or (at[0] == "memory" and bool(free & set(at)))
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [1, 10**6, 10**6]},
+        {"shape": [1, 8]},
+        {"shape": [True, 8, 8]},
+        {"shape": "188"},
+        {"classes": 10**9},
+        {"classes": -1},
+        {"classes": 1.5},
+        {"seed": -1},
+        {"seed": "a"},
+        {"method": {"memory": 10**15}},
+        {"method": {"memory": 1e3}},
+        {"method": {"lr": float(10**30), "memory": 9, "nothing": 1}},
+        {"method": []},
+        {"model": {"width": 512}},
+        {"model": {"mean": [0.0, 0.0], "std": [1.0, 1.0]}},
+        {"model": None},
+    ],
+)
+def test_no_forged_recipe_is_made(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "l"
+    dualmix.save(trained("er", memory=9), path)
+    good = snapshot.read(path)
+    snapshot.write(path, {**good, "recipe": {**good["recipe"], **change}})
+    with pytest.raises(StoreError, match="not a saved learner"):
+        dualmix.load(path)
+
+
+def test_no_damaged_learner_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    dualmix.save(trained("er", memory=3), path)
+    good = path.read_bytes()
+    chance = np.random.default_rng(1)
+    for at in chance.integers(0, len(good), 60):
+        damaged = bytearray(good)
+        damaged[at] ^= 1 << int(chance.integers(8))
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError):
+            dualmix.load(path)
+
+
+def test_four_threads_save_to_one_path(tmp_path: Path) -> None:
+    learner, faults = trained("er", memory=9), []
+
+    def save() -> None:
+        try:
+            for _ in range(5):
+                dualmix.save(learner, tmp_path / "l")
+        except Exception as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=save) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults and [p.name for p in tmp_path.iterdir()] == ["l"]
+    assert dualmix.load(tmp_path / "l").recipe == learner.recipe

@@ -21,7 +21,8 @@ from dualmix.runs import metrics
 
 NAN = math.nan
 
-# Task 0 is best (0.9) at stage 1, not on the diagonal; no term of Eq. (15) is negative at the last stage.
+# Task 0 is best (0.9) at stage 1, not on the diagonal; no term of Eq. (15) is negative at the last
+# stage.
 FORGETS = np.array(
     [
         [0.8, NAN, NAN],
@@ -38,7 +39,8 @@ IMPROVES = np.array(
     ]
 )
 
-# Tasks of uneven size, classes with uneven numbers of test images; class 3 is to come at stages 0 and 1.
+# Tasks of uneven size, classes with uneven numbers of test images; class 3 is to come at stages
+# 0 and 1.
 TASKS = [[2], [0, 1], [3]]
 COUNTS = np.zeros((3, 4, 4), dtype=np.int64)
 COUNTS[0, 2] = [0, 0, 3, 1]
@@ -54,7 +56,8 @@ COUNTS[2] = [
     [0, 1, 2, 1],
     [0, 1, 0, 4],
 ]
-# Task 0 (class 2): 3/4, 1/4, 2/4. Task 1 (classes 0, 1; 10 + 2 images): (6+1)/12, (5+0)/12. Task 2: 4/5.
+# Task 0 (class 2): 3/4, 1/4, 2/4. Task 1 (classes 0, 1; 10 + 2 images): (6+1)/12, (5+0)/12.
+# Task 2: 4/5.
 COUNTS_A = np.array(
     [
         [3 / 4, NAN, NAN],
@@ -360,7 +363,7 @@ class TestFaults:
 
 @st.composite
 def runs(draw):
-    """Counts of a run, finished or not, over tasks of uneven size, with predictions of any class."""
+    """Counts of a run, finished or not, over tasks of uneven size, predictions of any class."""
     sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
     classes = sum(sizes) + draw(st.integers(0, 1))
     order = draw(st.permutations(range(classes)))

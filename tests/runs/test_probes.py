@@ -1,4 +1,4 @@
-"""Probes against brute force and hand-computed values, and without any effect on what they look at."""
+"""Probes against brute force and hand-computed values, without effect on what they look at."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dualmix.config.compose import Probes, compose
+from dualmix.config.compose import compose
+from dualmix.config.fields import Probes
 from dualmix.data.stream import Plan, Task
 from dualmix.errors import ConfigError
 from dualmix.runs.probes import covariance, forgetting_gap, mean_variance, measure, risk_factor
 from dualmix.runs.run import run
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 
 LOSSES = arrays(
     np.float64, st.tuples(st.integers(2, 6), st.integers(1, 5)), elements=st.floats(0, 20)
@@ -56,7 +57,8 @@ def test_the_gap_is_its_two_parts(losses: np.ndarray, goal: float, factor: float
 
 
 def test_gap_by_hand() -> None:
-    # mean losses 2 and 4, factor 0.5: risks 1 and 2; goal 3: squares 4 and 1, mean 2.5; variance 0.25; bias 1.5^2
+    # mean losses 2 and 4, factor 0.5: risks 1 and 2; goal 3: squares 4 and 1, mean 2.5;
+    # variance 0.25; bias 1.5^2
     gap = forgetting_gap(np.array([[1.0, 3.0], [4.0, 4.0]]), goal=3.0, factor=0.5)
     assert (gap.total, gap.variance, gap.bias) == (2.5, 0.25, 2.25)
 

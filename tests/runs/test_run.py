@@ -22,7 +22,8 @@ from dualmix.errors import BusyError, ConfigError, DualmixError, StoreError
 from dualmix.runs.events import Began, Ended, Scored, Stepped
 from dualmix.runs.run import Stopped, confusion, run
 from dualmix.store import snapshot
-from dualmix.store.folder import Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 
 RESULTS = (
     "learner.safetensors",
@@ -102,6 +103,7 @@ def test_it_files_all_that_is_needed_to_get_the_result_again(
         "facts.json",
         "times.json",
         "log.jsonl",
+        "sums.json",
         "lock",
     }
 
@@ -237,7 +239,8 @@ def test_fresh_starts_over(tiny: Callable[..., Composed], tmp_path: Path) -> Non
     first = run(tiny(), Store(tmp_path))
     results = files(first.folder)
     (first.folder.path / "snapshot-000000099.safetensors").write_bytes(b"junk")
-    (first.folder.path / "left").mkdir()
+    (first.folder.path / "tensorboard").mkdir()
+    (first.folder.path / "notes.txt").write_text("my own")
     began: list[Began] = []
     run(
         tiny(),
@@ -248,7 +251,8 @@ def test_fresh_starts_over(tiny: Callable[..., Composed], tmp_path: Path) -> Non
     assert began[0].step == 0
     assert files(first.folder) == results
     assert len(first.folder.read_json("facts.json")["sessions"]) == 1
-    assert not (first.folder.path / "left").exists()
+    assert not (first.folder.path / "tensorboard").exists()
+    assert (first.folder.path / "notes.txt").read_text() == "my own"
 
 
 def test_events_tell_the_whole_story(tiny: Callable[..., Composed], tmp_path: Path) -> None:
@@ -309,17 +313,17 @@ def test_died_while_filing_the_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     composed = tiny()
-    real = Folder.write_json
+    real = Folder._write
 
-    for name in ("times.json", "scores.json"):
+    for name in ("learner.safetensors", "times.json", "sums.json", "scores.json"):
 
-        def write(self: Folder, target: str, plain: Any, *, fatal: str = name) -> None:
-            if target == fatal:
+        def write(self: Folder, target: str, content: bytes, *, fatal: str = name) -> None:
+            if target == fatal and (target != "sums.json" or (self.path / "times.json").exists()):
                 raise KeyboardInterrupt
-            real(self, target, plain)
+            real(self, target, content)
 
         store = Store(tmp_path / name)
-        monkeypatch.setattr(Folder, "write_json", write)
+        monkeypatch.setattr(Folder, "_write", write)
         with pytest.raises(KeyboardInterrupt):
             run(composed, store)
         monkeypatch.undo()

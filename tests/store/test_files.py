@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from typing import Any
 import pytest
 
 from dualmix.errors import StoreError
-from dualmix.store.files import write_bytes, write_json
+from dualmix.store import files
+from dualmix.store.files import read_bytes, read_json, sweep_parts, write_bytes, write_json
 
 
 def names(folder: Path) -> list[str]:
@@ -137,3 +140,99 @@ def test_json_is_one_text_for_one_value_and_refuses_nan(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(path, {"a": float("nan")})
     assert path.read_bytes() == first
+
+
+def test_a_planted_link_is_not_followed_and_nobody_elses_name_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a name that can be guessed, a link there sends the bytes to a file of the user's."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    names_drawn = iter([b"\0" * 8, b"\1" * 8])
+    monkeypatch.setattr(os, "urandom", lambda count: next(names_drawn))
+    (tmp_path / f".f.{'00' * 8}.part").symlink_to(victim)
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_bytes(tmp_path / "f", b"new")
+    write_bytes(tmp_path / "f", b"new")
+    assert victim.read_bytes() == b"mine" and (tmp_path / "f").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    write_bytes(path, b"new")
+    assert path.stat().st_mode & 0o777 == mode and path.read_bytes() == b"new"
+
+
+def test_many_threads_write_one_path_and_the_last_wins_whole(tmp_path: Path) -> None:
+    path, faults = tmp_path / "f", []
+    wholes = [bytes([n]) * 200_000 for n in range(4)]
+
+    def write(content: bytes) -> None:
+        try:
+            for _ in range(10):
+                write_bytes(path, content)
+                if read_bytes(path) not in wholes:
+                    faults.append("torn")
+        except StoreError as fault:
+            faults.append(str(fault))
+
+    threads = [threading.Thread(target=write, args=(content,)) for content in wholes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults and names(tmp_path) == ["f"]
+
+
+def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys, os; from pathlib import Path; from dualmix.store import files\n"
+        "os.fsync = lambda number: (print('writing', flush=True), sys.stdin.readline())\n"
+        f"files.write_bytes(Path({str(tmp_path)!r}) / 'f', b'half')"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout.readline() == "writing\n"  # type: ignore[union-attr]
+    (tmp_path / ".notes.part").write_text("the user's own")
+    sweep_parts(tmp_path)
+    assert len(names(tmp_path)) == 2, "it is being written"
+    writer.kill()
+    writer.wait()
+    assert len(names(tmp_path)) == 2
+    files._swept.discard(tmp_path)
+    write_bytes(tmp_path / "g", b"new")
+    assert names(tmp_path) == [".notes.part", "g"]
+    writer.stdin.close()  # type: ignore[union-attr]
+    writer.stdout.close()  # type: ignore[union-attr]
+
+
+def test_every_fault_of_a_path_is_one_sentence(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "folder").mkdir()
+    strange = ("x" * 300, "\0", "\udcff\ud800", "loop", "pipe", "folder", "none/f")
+    for name in strange:
+        for attempt in (read_bytes, read_json, lambda path: write_bytes(path, b"")):
+            if name == "loop" and attempt not in (read_bytes, read_json):
+                continue
+            with pytest.raises(StoreError) as caught:
+                attempt(tmp_path / name)
+            assert "\n" not in str(caught.value)
+    with pytest.raises(StoreError):
+        files.make_folder(tmp_path / "pipe" / "deeper")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe{}", b"[" * 100_000, b'{"a":' * 100_000, b"NaN", b"[1e999, Infinity]"],
+)
+def test_what_is_no_json_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "f.json").write_bytes(content)
+    with pytest.raises(StoreError, match="cannot be read"):
+        read_json(tmp_path / "f.json")

@@ -1,7 +1,8 @@
-"""The store: which settings make which run, how a run is found, and what its folder guards against."""
+"""The store: which settings make which run, how a run is found, what its folder guards against."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,11 +14,16 @@ import numpy as np
 import pytest
 
 import dualmix
-from dualmix.config.compose import Composed, canonical, compose, lookup, walk
+from dualmix.config.compose import Composed, compose, lookup, walk
+from dualmix.config.fields import canonical
 from dualmix.data import load
 from dualmix.errors import BusyError, StoreError
 from dualmix.runs.facts import facts
-from dualmix.store.folder import Folder, Store
+from dualmix.runs.filing import place, record
+from dualmix.runs.status import standings
+from dualmix.store.arrays import arrays_bytes, parse_arrays
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 
 DATA = "d" * 64
 OTHER = {
@@ -108,7 +114,7 @@ def test_what_does_not_affect_the_result_is_not_in_the_key(tmp_path: Path) -> No
         assert compose("er", {"probes.on": True, path: given}).config.key(DATA) == key()
     base = compose("er")
     renamed = Composed("another label", base.config, dict.fromkeys(base.origins, "elsewhere"))
-    assert Store("x").folder(renamed, DATA).key == Store("x").folder(base, DATA).key
+    assert place(Store("x"), renamed, DATA).key == place(Store("x"), base, DATA).key
     given = compose("er", {"method.memory": 1000, "stream.tasks": 5})
     assert given.origins != base.origins
     assert given.config.key(DATA) == base.config.key(DATA)
@@ -151,7 +157,8 @@ def test_content_and_not_its_place_is_in_the_key(tmp_path: Path) -> None:
 def test_the_key_is_the_same_in_every_process() -> None:
     script = (
         "import sys; from dualmix.config.compose import compose\n"
-        "made = [compose('er', {'method.lr': 0.3, 'stream.class_order': [2, 1, 0]}), compose('iid-offline')]\n"
+        "er = compose('er', {'method.lr': 0.3, 'stream.class_order': [2, 1, 0]})\n"
+        "made = [er, compose('iid-offline')]\n"
         "print(*[c.config.key('d' * 64) for c in made], 'torch' in sys.modules)"
     )
     said = []
@@ -175,21 +182,26 @@ def test_canonical_json() -> None:
 
 def test_a_folder_is_found_under_any_name_that_ends_with_its_key(tmp_path: Path) -> None:
     composed, store = compose("er"), Store(tmp_path)
-    first = store.folder(composed, DATA)
+    first = place(store, composed, DATA)
     assert first.path.parent == tmp_path
     assert first.path.name == f"er-digits-s0-{first.key[:12]}"
     assert not first.path.exists()
     first.path.mkdir()
     renamed = tmp_path / f"my favourite-{first.key[:12]}"
     first.path.rename(renamed)
-    assert store.folder(composed, DATA).path == renamed
-    assert store.folder(compose("er", {"seed": 1}), DATA).path != renamed
+    assert place(store, composed, DATA).path == renamed
+    assert place(store, compose("er", {"seed": 1}), DATA).path != renamed
 
 
 def file_run(store: Store, composed: Composed) -> Folder:
-    folder = store.folder(composed, DATA)
+    folder = place(store, composed, DATA)
     with folder.locked():
-        folder.begin(composed, {"tasks": []}, {"train_0": np.arange(3)}, {"name": "none"})
+        folder.begin(
+            record(composed, folder.key),
+            {"tasks": []},
+            {"train_0": np.arange(3)},
+            lambda: {"data": {"name": "none"}},
+        )
     return folder
 
 
@@ -225,8 +237,8 @@ def test_a_garbage_record_is_a_clear_error(tmp_path: Path, garbage: str) -> None
 def test_garbage_results_are_a_clear_error(tmp_path: Path) -> None:
     folder = file_run(Store(tmp_path), compose("er"))
     (folder.path / "scores.json").write_text("{}")
-    folder.write_arrays("confusion.npz", {"counts": np.arange(300).reshape(3, 10, 10)})
-    good = (folder.path / "confusion.npz").read_bytes()
+    (folder.path / "sums.json").unlink()
+    good = arrays_bytes({"counts": np.arange(300).reshape(3, 10, 10)})
     for content in (b"", b"PK", b"\x00" * 50, good[:-30], good[: len(good) // 2]):
         (folder.path / "confusion.npz").write_bytes(content)
         with pytest.raises(StoreError, match=r"confusion\.npz"):
@@ -243,8 +255,7 @@ def test_no_flipped_bit_gives_other_counts(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "k")
     (tmp_path / "scores.json").write_text("{}")
     counts = np.random.default_rng(0).integers(0, 90, (3, 5, 5))
-    folder.write_arrays("confusion.npz", {"counts": counts})
-    good = (tmp_path / "confusion.npz").read_bytes()
+    good = arrays_bytes({"counts": counts})
     refused = 0
     for at in range(len(good)):
         damaged = bytearray(good)
@@ -279,46 +290,24 @@ def test_what_a_killed_write_left_is_swept(tmp_path: Path) -> None:
         assert {p.name for p in folder.path.iterdir()} == {"lock", "holder.json"}
 
 
-def test_a_run_half_cleared_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Folder(tmp_path, "k")
-    for name in ("a.json", "learner.safetensors", "scores.json", "z.json"):
-        (tmp_path / name).write_text("{}")
-    real, removed = Path.unlink, []
-
-    def unlink(self: Path, missing_ok: bool = False) -> None:
-        if removed:
-            raise KeyboardInterrupt
-        removed.append(self.name)
-        real(self, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", unlink)
-    with pytest.raises(KeyboardInterrupt):
-        folder.clear()
-    assert removed == ["scores.json"]
-    assert not folder.done
-
-
 def test_arrays_are_filed_small_and_whole(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, "k")
     for top, dtype in ((255, np.uint8), (256, np.uint16), (2**32, np.uint64)):
-        folder.write_arrays(
-            "a.npz", {"x": np.array([0, top]), "none": np.zeros((0, 3), dtype=np.int64)}
-        )
-        with np.load(tmp_path / "a.npz") as read:
+        arrays = {"x": np.array([0, top]), "none": np.zeros((0, 3), dtype=np.int64)}
+        with np.load(io.BytesIO(arrays_bytes(arrays))) as read:
             assert read["x"].tolist() == [0, top]
             assert read["x"].dtype == dtype
             assert read["none"].shape == (0, 3)
+        again = parse_arrays(arrays_bytes(arrays), tmp_path)
+        assert again["x"].tolist() == [0, top] and again["x"].dtype == np.int64
 
 
-def test_equal_arrays_give_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_arrays_give_equal_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
-    folder = Folder(tmp_path, "k")
-    folder.write_arrays("a.npz", {"x": np.arange(9)})
+    first = arrays_bytes({"x": np.arange(9)})
     later = time.localtime(time.time() + 10**8)
     monkeypatch.setattr(time, "localtime", lambda *_: later)
-    folder.write_arrays("b.npz", {"x": np.arange(9)})
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert arrays_bytes({"x": np.arange(9)}) == first
 
 
 def test_begin_writes_once_and_adds_sessions(tmp_path: Path) -> None:
@@ -344,3 +333,228 @@ def test_facts_are_plain_and_name_the_commit() -> None:
     assert found["python"].count(".") == 2
     assert set(found["versions"]) >= {"dualmix", "torch", "numpy", "safetensors"}
     assert all(found["versions"].values())
+
+
+@pytest.mark.parametrize(
+    "label", ["../evil", "/etc", "a/b", "..", ".hidden", "a\\b", "a\nb", "\x1b[2J", "\ud800"]
+)
+def test_no_label_leads_out_of_the_store(tmp_path: Path, label: str) -> None:
+    base = compose("er")
+    with pytest.raises(StoreError, match="cannot name a run's folder"):
+        file_run(Store(tmp_path / "store"), Composed(label, base.config, base.origins))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_long_label_is_cut_and_kept_apart(tmp_path: Path) -> None:
+    base, store = compose("er"), Store(tmp_path)
+    runs = [
+        file_run(store, Composed(label, config, base.origins))
+        for label, config in (
+            ("ä" * 400, base.config),
+            ("ä" * 399 + "b", compose("er", {"seed": 1}).config),
+        )
+    ]
+    assert len({run.path for run in runs}) == 2
+    assert all(len(run.path.name.encode()) < 200 for run in runs)
+    assert Folder.open(runs[0].path).config()["label"] == "ä" * 400
+
+
+def finished(store: Store, composed: Composed) -> Folder:
+    folder = file_run(store, composed)
+    with folder.locked():
+        folder.finish(
+            {"a": 1},
+            np.ones((1, 2, 2), dtype=np.int64),
+            {"average_accuracy": 0.5},
+            {"train_seconds": 1.0},
+            [{"task": 0}],
+        )
+    return folder
+
+
+SUMMED = (
+    "config.json", "plan.json", "plan.npz", "facts.json", "learner.safetensors", "confusion.npz",
+    "probes.json", "times.json", "scores.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_no_file_of_a_finished_run_is_believed_once_it_changed(tmp_path: Path, name: str) -> None:
+    folder = finished(Store(tmp_path), compose("er"))
+    assert folder.check() and set(folder.sums()["files"]) == set(SUMMED)  # type: ignore[index]
+    path = folder.path / name
+    good = path.read_bytes()
+    for content in (good[:-1], good + b"\n", bytes([good[0] ^ 1]) + good[1:], b""):
+        path.write_bytes(content)
+        for ask in (folder.check, lambda: folder.read(name)):
+            with pytest.raises(StoreError, match=f"{name} is not as the run wrote it"):
+                ask()
+    path.unlink()
+    with pytest.raises(StoreError, match=name):
+        folder.check()
+    path.write_bytes(good)
+    assert folder.check() and folder.read(name) == good
+
+
+def test_what_was_added_to_a_finished_run_is_not_its_result(tmp_path: Path) -> None:
+    folder = finished(Store(tmp_path), compose("er"))
+    for name in ("probes.json", "times.json"):
+        sums = json.loads((folder.path / "sums.json").read_text())
+        del sums["files"][name]
+        (folder.path / "sums.json").write_text(json.dumps(sums))
+        with pytest.raises(StoreError, match="is not as the run wrote it"):
+            folder.read_json(name)
+    for garbage in ("{", "[]", "{}", '{"files": [], "before": {}}'):
+        (folder.path / "sums.json").write_text(garbage)
+        with pytest.raises(StoreError, match=r"sums\.json"):
+            folder.read_json("scores.json")
+    (folder.path / "sums.json").unlink()
+    assert folder.read_json("scores.json") and not folder.check(), "as before there were sums"
+
+
+def test_a_run_that_goes_on_mends_what_was_asked_and_keeps_its_history(tmp_path: Path) -> None:
+    store, composed = Store(tmp_path), compose("er")
+    folder = file_run(store, composed)
+    good = {name: (folder.path / name).read_bytes() for name in SUMMED[:3]}
+    for count, name in enumerate(good):
+        for content in (b"", good[name][:-5], good[name].replace(b"1", b"2"), b"\0" + good[name]):
+            (folder.path / name).write_bytes(content)
+            file_run(store, composed)
+            assert {name: (folder.path / name).read_bytes() for name in good} == good
+        sessions = folder.read_json("facts.json")["sessions"]
+        assert len(sessions) == 1 + 4 * (count + 1), "the facts were whole"
+    facts = json.loads((folder.path / "facts.json").read_text())
+    (folder.path / "facts.json").write_text(json.dumps({**facts, "data": {"name": "forged"}}))
+    file_run(store, composed)
+    assert folder.read_json("facts.json")["data"] == {"name": "none"}
+
+
+def test_a_death_between_sums_and_facts_loses_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, composed = Store(tmp_path), compose("er")
+    folder = file_run(store, composed)
+    real = Folder._write
+
+    def die(self: Folder, name: str, content: bytes) -> None:
+        if name == "facts.json":
+            raise KeyboardInterrupt
+        real(self, name, content)
+
+    monkeypatch.setattr(Folder, "_write", die)
+    with pytest.raises(KeyboardInterrupt):
+        file_run(store, composed)
+    monkeypatch.undo()
+    assert len(folder.read_json("facts.json")["sessions"]) == 1
+    file_run(store, composed)
+    assert len(folder.read_json("facts.json")["sessions"]) == 2
+
+
+def test_clearing_takes_only_what_is_the_runs_and_can_die_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("mine")
+    real, deaths = Path.unlink, 0
+    for fatal in range(1, 30):
+        folder = finished(Store(tmp_path / str(fatal)), compose("er"))
+        (folder.path / "notes.md").write_text("mine")
+        (folder.path / "link").symlink_to(elsewhere)
+        (folder.path / "tensorboard").symlink_to(elsewhere)
+        (folder.path / "wandb").mkdir()
+        (folder.path / "wandb" / "old").write_text("x")
+        (folder.path / "snapshot-backup.safetensors").write_text("mine")
+        calls = iter(range(1, 100))
+
+        def unlink(self: Path, missing_ok: bool = False, calls: Any = calls) -> None:
+            if next(calls) == fatal:  # noqa: B023
+                raise KeyboardInterrupt
+            real(self, missing_ok)
+
+        with folder.locked():
+            monkeypatch.setattr(Path, "unlink", unlink)
+            try:
+                folder.clear(("tensorboard", "wandb"))
+            except KeyboardInterrupt:
+                deaths += 1
+                assert not folder.done
+            monkeypatch.undo()
+        with folder.locked():
+            left = {path.name for path in folder.path.iterdir()}
+        kept = {"notes.md", "link", "tensorboard", "snapshot-backup.safetensors"}
+        assert left == {*kept, "lock", "holder.json"} | ({"wandb"} & left)
+        assert fatal <= deaths or "wandb" not in left
+        assert (elsewhere / "precious").read_text() == "mine"
+    assert 10 < deaths < 29
+
+
+def test_a_stray_snapshot_blocks_nothing(tmp_path: Path) -> None:
+    folder = file_run(Store(tmp_path), compose("er"))
+    (folder.path / "snapshot-backup.safetensors").write_text("junk")
+    (folder.path / "snapshot-000000007.safetensors").mkdir()
+    assert folder.latest() == (None, [])
+    folder.drop_after(0)
+    assert (folder.path / "snapshot-backup.safetensors").exists()
+
+
+def garbage_neighbours(store: Path) -> None:
+    """Put runs of every bad kind into a store."""
+    deep = "[" * 100_000
+    for number, content in enumerate(("", "{", "[]", '{"key": 1}', deep, '{"a":' * 100_000)):
+        (store / f"bad-{number}").mkdir(parents=True)
+        (store / f"bad-{number}" / "config.json").write_text(content)
+        for name in ("plan.json", "scores.json", "times.json", "sums.json", "log.jsonl"):
+            (store / f"bad-{number}" / name).write_text(content)
+    (store / "bad-bytes").mkdir()
+    (store / "bad-bytes" / "config.json").write_bytes(b"\xff\xfe\x00")
+    (store / "bad-pipe").mkdir()
+    os.mkfifo(store / "bad-pipe" / "config.json")
+    os.mkfifo(store / "bad-pipe" / "scores.json")
+    (store / "bad-folder" / "config.json").mkdir(parents=True)
+    (store / "bad-folder" / "plan.json").mkdir()
+    (store / "bad-loop").symlink_to(store / "bad-loop")
+
+
+@pytest.mark.timeout(60)
+def test_a_bad_neighbour_stops_nobody(tmp_path: Path) -> None:
+    good = finished(Store(tmp_path), compose("er"))
+    (good.path / "sums.json").unlink()
+    (good.path / "scores.json").write_text(
+        json.dumps({"average_accuracy": 0.5, "average_accuracy_by_task": [0.5]})
+    )
+    garbage_neighbours(tmp_path)
+    store = Store(tmp_path)
+    told = {one.name: one for one in standings(store, now=0.0)}
+    assert told[good.path.name].state == "done"
+    assert {one.state for name, one in told.items() if name.startswith("bad-")} <= {
+        "failed",
+        "waiting",
+    }
+    assert all("\n" not in one.fault for one in told.values())
+    assert store.find("er").path == good.path
+    for path in store.paths():
+        if path != good.path:
+            with pytest.raises(StoreError):
+                store.open(path)
+
+
+def test_a_garbage_note_of_the_holder_is_still_one_sentence(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "run", "k")
+    with folder.locked():
+        for garbage in ("[]", "{", '{"pid": "\\u001b[2J"}', "[" * 100_000):
+            (folder.path / "holder.json").write_text(garbage)
+            with pytest.raises(BusyError, match="left alone") as caught, folder.locked():
+                raise AssertionError
+            assert "\x1b" not in str(caught.value)
+
+
+def test_folders_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for store in (Store(tmp_path / "file"), Store(tmp_path / "file" / "deeper"), Store("x" * 5000)):
+        with pytest.raises(StoreError) as caught:
+            file_run(store, compose("er"))
+        assert "\n" not in str(caught.value)
+    (tmp_path / "run" / "plan.json").mkdir(parents=True)
+    with pytest.raises(StoreError, match="is a folder"):
+        Folder(tmp_path / "run", "k").begin({}, {}, {}, dict)

@@ -5,6 +5,7 @@ it goes on.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -23,13 +24,16 @@ from fsspec.implementations.memory import MemoryFileSystem
 from dualmix.config.compose import compose
 from dualmix.errors import BusyError, ConfigError, StoreError
 from dualmix.runs.events import Began
+from dualmix.runs.filing import place
 from dualmix.runs.run import Result, Stopped, run
 from dualmix.runs.status import standings
-from dualmix.store import lease
-from dualmix.store.folder import Store
+from dualmix.store import files, folder_mirror, lease, snapshot
+from dualmix.store.folder import Folder
 from dualmix.store.lease import Lease, alive
-from dualmix.store.location import Location, plain
-from dualmix.store.remote import RemoteFolder, RemoteStore, open_store
+from dualmix.store.location import Location
+from dualmix.store.names import plain
+from dualmix.store.opening import open_store
+from dualmix.store.store import Store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Job, entries, sweep
 
@@ -266,18 +270,18 @@ def test_a_result_that_could_not_be_uploaded_is_uploaded_later_without_training(
     machine: Callable[[], Path], alone: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(URL)
-    end = RemoteFolder.finish
+    end = Folder.finish
 
     def cut(*given: Any, **named: Any) -> None:
         Trying.breaks(ConnectionError("gone"))
         end(*given, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RemoteFolder, "finish", cut)
+        patched.setattr(Folder, "finish", cut)
         with pytest.raises(StoreError, match="kept on this machine"):
             run(SMALL, store)
     Trying.mend()
-    folder = store.folder(SMALL, _fingerprint())
+    folder = place(store, SMALL, _fingerprint())
     assert (folder.path / "scores.json").is_file() and not folder.done, (
         "done here is not done there"
     )
@@ -300,7 +304,7 @@ def test_what_is_furthest_wins(machine: Callable[[], Path], alone: dict[str, byt
     assert begun(URL) == [0, 2]
     Trying.breaks(OSError("no"), at=10**6)
     store = open_store(URL)
-    folder = store.folder(SMALL, _fingerprint())
+    folder = place(store, SMALL, _fingerprint())
     Trying.mend()
     kept = max(folder.path.glob("snapshot-*"))
     assert kept.name == "snapshot-000000004.safetensors"
@@ -443,7 +447,7 @@ def test_who_loses_the_lease_stops_and_leaves_the_other_alone(machine: Callable[
         run(SMALL, store, watch=rob)
     assert json.loads(there(URL)["holder.json"])["host"] == "elsewhere"
     assert not [name for name in there(URL) if name.startswith("snapshot-")]
-    folder = store.folder(SMALL, _fingerprint())
+    folder = place(store, SMALL, _fingerprint())
     assert list(folder.path.glob("snapshot-*")), "what was done is kept here"
 
 
@@ -459,13 +463,110 @@ def test_a_note_counts_while_its_process_lives() -> None:
         assert not alive(nonsense)
 
 
+@pytest.mark.parametrize(
+    "at",
+    [math.nan, math.inf, -math.inf, 10**400, -(10**400), 1e300, True, "1", 4e9, *(60.0, 10.0**6)],
+)
+def test_no_stamp_holds_a_run_longer_than_is_said(at: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    stamp = now + at if isinstance(at, float) and math.isfinite(at) and at < 1e9 else at
+    told = {"host": "elsewhere", "pid": 10**30, "at": stamp}
+    assert not alive(told)
+    for ahead in (0.0, lease.SKEW - 1):
+        told = {"host": "elsewhere", "pid": 1, "at": now + ahead}
+        assert alive(told)
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "time", lambda: now + lease.VALID + 1)
+            assert not alive(told)
+
+
+def test_a_damaged_copy_is_fetched_again(machine: Callable[[], Path]) -> None:
+    store = open_store(URL)
+    done = run(SMALL, store)
+    for name in ("scores.json", "times.json", "config.json", "confusion.npz"):
+        path = done.folder.path / name
+        good, when = path.read_bytes(), path.stat()
+        for content in (good[:-2], bytes([good[0] ^ 1]) + good[1:]):
+            path.write_bytes(content)
+            if len(content) == len(good):  # a bit that fell over: neither size nor time tell
+                os.utime(path, ns=(when.st_atime_ns, when.st_mtime_ns))
+            again = open_store(URL)
+            again.refresh()
+            assert again.open(done.folder.path).read(name) == good
+    assert run(SMALL, open_store(URL)).scores == done.scores
+
+
+def test_a_damaged_snapshot_of_the_copy_never_replaces_the_good_one(
+    machine: Callable[[], Path], alone: dict[str, bytes]
+) -> None:
+    store = open_store(URL)
+    stopped_after(3, store)
+    kept = max(place(store, SMALL, _fingerprint()).path.glob("snapshot-*"))
+    kept.write_bytes(kept.read_bytes()[:-9] + b"x" * 9)
+    run(SMALL, open_store(URL))
+    assert begun(URL) == [0, 3] and results(URL) == alone
+
+
+def test_lines_that_others_logged_are_kept(machine: Callable[[], Path]) -> None:
+    """A run that is killed between a snapshot and its sending is ahead when it goes on, and its log
+    does not know what the sweep wrote of its death.
+    """
+    here = machine()
+    store = open_store(URL)
+    stopped_after(2, store)
+    folder = place(store, SMALL, _fingerprint())
+    machine()
+    other = open_store(URL)
+    place(other, SMALL, _fingerprint()).log(event="failed", error="killed")
+    os.environ["DUALMIX_CACHE"] = str(here)
+    kept = max(folder.path.glob("snapshot-*"))
+    state = snapshot.read(kept)
+    Trying.store.pop(f"{Location(URL).base}/{folder.path.name}/{kept.name}")
+    snapshot.write(kept, state)
+    os.utime(kept, (1, 1))
+    run(SMALL, open_store(URL))
+    lines = map(json.loads, there(URL)["log.jsonl"].decode().splitlines())
+    assert [line["event"] for line in lines if line["event"] != "task"] == [
+        "begin",
+        "failed",
+        "begin",
+        "end",
+    ]
+
+
+def test_a_clearing_that_was_cut_off_is_ended_by_whoever_comes(
+    machine: Callable[[], Path], alone: dict[str, bytes]
+) -> None:
+    run(SMALL, open_store(URL))
+    kept = {path: Trying.store[path].getvalue() for path in Trying.store}
+    for at in range(0, 14, 2):
+        Trying.mend()
+        for path in list(Trying.store):
+            del Trying.store[path]
+        for path, content in kept.items():
+            Trying().pipe_file(path, content)
+        machine()
+        store = open_store(URL)
+        folder = place(store, SMALL, _fingerprint())
+        with pytest.raises((Killed, StoreError)), folder.locked():
+            Trying.breaks(Killed(), at)
+            folder.clear()
+            raise StoreError("it was cleared")
+        Trying.mend()
+        machine()
+        done = run(SMALL, open_store(URL))
+        assert results(URL) == alone and done.folder.done
+        assert len(json.loads(there(URL)["facts.json"])["sessions"]) == 1
+        assert "clearing.json" not in there(URL)
+
+
 def test_a_lease_is_renewed_while_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "RENEWAL", 0.01)
     held = Lease(Location(URL), "er/holder.json")
     held.hold()
     first = json.loads(there(URL)["holder.json"])["at"]
     with held.renewed():
-        until = time.monotonic() + 90
+        until = time.monotonic() + 600
         while json.loads(there(URL)["holder.json"])["at"] == first:
             assert time.monotonic() < until
     held.release()
@@ -479,7 +580,6 @@ def command(cache: Path, *words: object) -> list[str]:
     return ["env", f"DUALMIX_CACHE={cache}", sys.executable, "-m", "dualmix", *map(str, words)]
 
 
-@pytest.mark.timeout(300)
 def test_a_process_killed_at_random_goes_on_from_an_empty_cache(
     tmp_path: Path, alone: dict[str, bytes]
 ) -> None:
@@ -497,7 +597,7 @@ def test_a_process_killed_at_random_goes_on_from_an_empty_cache(
         process = subprocess.Popen(
             command(tmp_path / f"cache-{killed}", *words), stdout=subprocess.DEVNULL
         )
-        wanted, until = f"snapshot-{20 * (killed + 1):09d}", time.monotonic() + 120
+        wanted, until = f"snapshot-{20 * (killed + 1):09d}", time.monotonic() + 600
         while not [path for path in (tmp_path / "store").rglob("snapshot-*") if path.name > wanted]:
             assert process.poll() is None and time.monotonic() < until
             time.sleep(0.02)
@@ -513,7 +613,6 @@ def test_a_process_killed_at_random_goes_on_from_an_empty_cache(
     assert len(starts) == 3 and starts[1] >= 20 and starts[2] >= 40
 
 
-@pytest.mark.timeout(300)
 def test_a_polite_kill_uploads_the_last_step(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     values = {**VALUES, "stream.epochs": 200, "save_every": 100_000}
@@ -533,7 +632,7 @@ def test_a_polite_kill_uploads_the_last_step(tmp_path: Path) -> None:
         time.sleep(0.02)
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=900)
     assert process.returncode == 130 and "goes on from there" in err
     (snapshot,) = (name for name in there(url) if name.startswith("snapshot-"))
     assert f"step {int(snapshot[9:18])} of" in err and "holder.json" not in there(url)
@@ -596,9 +695,9 @@ def test_what_grows_while_it_is_sent_is_sent_again(
     machine: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trackers write in the run's folder from threads of their own."""
-    read = Path.read_bytes
+    read = files.read_bytes
 
-    def late(path: Path) -> bytes:
+    def late(path: Path, most: int | None = None) -> bytes:
         if path.name == "events":
             with path.open("ab") as file:
                 file.write(b"more")
@@ -608,7 +707,7 @@ def test_what_grows_while_it_is_sent_is_sent_again(
         if isinstance(event, Began):
             (event.path / "board").mkdir()
             (event.path / "board" / "events").write_bytes(b"first")
-            monkeypatch.setattr(Path, "read_bytes", late)
+            monkeypatch.setattr(folder_mirror, "read_bytes", late)
 
     run(SMALL, open_store(URL), watch=track)
     assert there(URL)["board/events"].startswith(b"firstmoremore")
@@ -809,7 +908,7 @@ def test_names_from_elsewhere_stay_inside() -> None:
 
 
 def test_credentials_are_not_shown(machine: Callable[[], Path]) -> None:
-    store = RemoteStore("trying://me:secret@host/runs")
+    store = open_store("trying://me:secret@host/runs")
     assert str(store) == "trying://host/runs" and "secret" not in str(store.root)
     assert "secret" in store.address, "but another process needs them"
 
@@ -828,7 +927,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
 def test_an_address_is_opened_by_its_own_function(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="open_store"):
         Store("s3://bucket/runs")
-    assert type(open_store(tmp_path)) is Store
+    assert open_store(tmp_path).mirror is None
 
 
 def test_a_store_without_a_copy_of_the_record_is_looked_at_anew(

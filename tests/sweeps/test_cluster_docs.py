@@ -26,13 +26,14 @@ def test_the_commands_are_found() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_understood(command: str) -> None:
-    from dualmix.cli import _parser
     from dualmix.cli.flags import split
+    from dualmix.cli.parser import make_parser
     from dualmix.config.compose import compose
 
     words = [word.replace("$SLURM_CPUS_PER_TASK", "16") for word in shlex.split(command)[1:]]
-    words, overrides, faults, _ = split(words)
-    given = _parser().parse_args(words)
+    parser = make_parser()
+    words, overrides, faults, _ = split(words, parser)
+    given = parser.parse_args(words)
     assert faults == []
     assert given.store in ("/shared/runs", "s3://bucket/runs")
     if hasattr(given, "workers"):

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from dualmix.config.compose import compose, lookup
 from dualmix.data.stream import Stream, plan
-from dualmix.errors import ConfigError
+from dualmix.errors import ConfigError, StoreError
 from dualmix.registry import presets
 from dualmix.runs.run import run
 from dualmix.settings import Range
-from dualmix.store.folder import Store
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry
 from dualmix.sweeps.tune import command, search, tunable, tune
 
@@ -206,7 +206,7 @@ def judged(
 
 
 def score(lr: float) -> float:
-    return 1 - abs(math.log10(lr / 0.02))
+    return max(0.0, 1 - abs(math.log10(lr / 0.02)))
 
 
 def trials_of(result: dict[str, Any]) -> list[Any]:
@@ -357,3 +357,47 @@ def test_a_range_reaches_the_declaration() -> None:
     found = tunable(compose("er+dualmix"))
     assert found["method.lr"] == Range(0.003, 0.3, log=True)
     assert found["method.mix.kappa"] == Range(1.0, 4.0, needs=("adpmix",))
+
+
+def test_a_damaged_journal_is_named_and_one_cut_short_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip(
+        "optuna", reason="OPTUNA MISSING: pip install 'dualmix[tune]' to test tuning"
+    )
+    chosen = search("er", {}, Store(tmp_path))
+    whole = trials_of(tune(chosen, 4, together=1, train=judged(score)))
+    journal = chosen.folder / "trials.journal"
+    good = journal.read_bytes()
+    lines = good.splitlines(keepends=True)
+    rng = np.random.default_rng(0)
+    flips = [bytearray(good) for _ in range(20)]
+    for flipped in flips:
+        flipped[int(rng.integers(len(flipped)))] ^= 1 << int(rng.integers(8))
+    damaged: list[bytes] = [
+        b"\x00\xff\n",
+        b"{}\n",
+        b"[]\n" + good,
+        b'"text"\n' + good,
+        b"null\n" + good,
+        good + b"{\n",
+        good + b'{"op_code": 99}\n',
+        good.replace(b"method.lr", b"method.rl"),
+        good.replace(b"op_code", b"opcode"),
+        good.replace(b'"values":[', b'"values":["x",'),
+        b"".join(lines[2:]),
+        b"".join(reversed(lines)),
+        *(good[:at] for at in rng.integers(1, len(good), 8)),
+        *(bytes(flipped) for flipped in flips),
+    ]
+    refusals = 0
+    for content in damaged:
+        journal.write_bytes(content)
+        try:
+            result = tune(chosen, 4, together=1, train=judged(score))
+        except StoreError as fault:
+            refusals += 1
+            assert str(journal) in str(fault) and "move it away" in str(fault)
+        else:
+            assert len(result["trials"]) == 4
+    assert refusals >= 10
+    journal.unlink()
+    assert trials_of(tune(chosen, 4, together=1, train=judged(score))) == whole

@@ -1,125 +1,111 @@
-"""The command line. Nothing heavy is imported before a command needs it."""
+"""The command line: words in, tables out; the only room that prints and that draws with rich.
+
+It may import every room. Nothing heavy is imported before a command needs it.
+"""
 
 from __future__ import annotations
 
-import argparse
 import os
-import re
 import sys
+import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from dualmix.cli import bench, data, results
-from dualmix.cli import run as one
-from dualmix.cli import sweep as many
-from dualmix.cli.flags import split
-from dualmix.errors import DualmixError
+from dualmix.errors import ConfigError, DualmixError
 
-STORE = "runs"
-EPILOG = """\
-first steps:
-  dualmix run er                        train on the embedded digits
-  dualmix run er --method.memory 100    change any setting
-  dualmix run er --help                 list all settings
-  dualmix show er                       the learning curve of a run
-  dualmix explain er                    every value, its origin, the paper's word
+if TYPE_CHECKING:
+    from dualmix.cli.parser import AddCommands
 
-The same command again goes on where a run was cut off, or says it is done.
-Exit codes: 0 done, 2 something to put right (one sentence says what),
-130 stopped by Ctrl-C.
-"""
+READER_LEFT, USER_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 70, 130
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code."""
+def main(arguments: Sequence[str] | None = None, extra: AddCommands | None = None) -> None:
+    """Run a command and leave with its exit code.
+
+    Parameters
+    ----------
+    extra
+        Adds commands from outside the package: developers' tools have their own entry points.
+    """
+    from dualmix.cli.terminal import plain_warnings, prepare_streams, protect_loading, tell
+
+    prepare_streams()
+    plain_warnings()
+    protect_loading()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _dispatch(words)
+        code = _dispatch(words, extra)
     except DualmixError as fault:
-        print(f"dualmix: {fault}", file=sys.stderr)
-        code = 2
+        tell(str(fault))
+        code = USER_FAULT
     except KeyboardInterrupt:
-        code = 130
+        code = INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = READER_LEFT
+    except (OSError, UnicodeError) as fault:
+        if _debugging():
+            raise
+        tell(_sentence(fault))
+        code = USER_FAULT
+    except Exception as fault:
+        if _debugging():
+            raise
+        if isinstance(fault, MemoryError) or "can't allocate memory" in str(fault):  # torch's words
+            tell("this does not fit into the memory of the machine: give smaller numbers.")
+            sys.exit(USER_FAULT)
+        at = traceback.extract_tb(fault.__traceback__)[-1]
+        tell(
+            f"this is a fault of dualmix and not of yours: {type(fault).__name__}: {fault} "
+            f"({at.filename}:{at.lineno}). Give the same command with DUALMIX_DEBUG=1 and report "
+            "what it prints."
+        )
+        code = OUR_FAULT
     sys.exit(code)
 
 
-def _dispatch(words: list[str]) -> int:
+def _debugging() -> bool:
+    return os.environ.get("DUALMIX_DEBUG", "") not in ("", "0")
+
+
+def _sentence(fault: OSError | UnicodeError) -> str:
+    """Say which path or text the system refuses."""
+    if isinstance(fault, UnicodeError):
+        return (
+            f"a name cannot be written in this locale ({fault}): use UTF-8, for example by "
+            "LC_ALL=C.UTF-8."
+        )
+    names = [str(name) for name in (fault.filename, fault.filename2) if name is not None]
+    about = " and ".join(names) or type(fault).__name__
+    return (
+        f"{about}: {fault.strerror or fault}: give another path, or mend its permissions or its "
+        "disk."
+    )
+
+
+def _dispatch(words: list[str], extra: AddCommands | None) -> int:
+    from dualmix.cli.flags import split
+    from dualmix.cli.parser import make_parser
+    from dualmix.cli.run import list_settings
+
+    for word in (*words, os.environ.get("DUALMIX_STORE", "")):
+        if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise ConfigError(
+                f"{word!a} is no text in this locale: rename what it names, or use UTF-8 (for "
+                "example LC_ALL=C.UTF-8)."
+            )
+    parser = make_parser(extra)
     if not words:
-        _parser().print_help()
+        parser.print_help()
         return 0
-    words, overrides, faults, wants_settings = split(words)
-    given = _parser().parse_args(words)
+    told = split(words, parser)
+    given = parser.parse_args(told.own)
     for plugin in getattr(given, "plugin", None) or ():
         from dualmix.registry import load_plugin
 
         load_plugin(plugin)
-    if wants_settings:
-        return one.list_settings(given.preset)
-    given.prepare(given, overrides, faults)
+    if told.lists_settings:
+        return list_settings(given.preset)
+    given.prepare(given, told.settings, told.faults)
     code: int = given.command(given)
     return code
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="dualmix",
-        description="Online class-incremental learning: train, resume, compare.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, parser_class=_Parser
-    )
-
-    def add(
-        name: str, command: Any, doc: str, *, prepare: Any = _nothing, **more: Any
-    ) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=doc, description=doc, allow_abbrev=False, **more)
-        made.set_defaults(command=command, prepare=prepare)
-        return made
-
-    store = argparse.ArgumentParser(add_help=False)
-    store.add_argument(
-        "--store",
-        default=os.environ.get("DUALMIX_STORE", STORE),
-        help=f"folder of runs, or an address such as s3://bucket/runs (default: DUALMIX_STORE, else {STORE}/)",
-    )
-    plain = argparse.ArgumentParser(add_help=False)
-    plain.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    one.add_commands(add, store, plain)
-    many.add_commands(add, store, plain)
-    bench.add_commands(add, plain)
-    results.add_commands(add, store, plain)
-    data.add_commands(commands, _Parser)
-    return parser
-
-
-def _nothing(given: argparse.Namespace, overrides: dict[str, str], faults: list[str]) -> None:
-    """Prepare a command that takes no settings."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose faults are one sentence and exit code 2."""
-
-    def error(self, message: str) -> Any:
-        wrong = re.search(r"(--\w+)?(?:: )?invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        if wrong:
-            from dualmix.registry import nearest
-
-            known = re.findall("'(.*?)'", wrong[3])
-            what = f"{wrong[1]}: there is no" if wrong[1] else "there is no command"
-            message = f"{what} {wrong[2]!r}{nearest(wrong[2], known)}"
-        raise DualmixError(f"{message} (see `{self.prog} --help`).")
-
-
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"dualmix {version('dualmix')}")
-        parser.exit()

@@ -13,8 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dualmix.cli.progress import clock
-from dualmix.cli.show.run import percent
+from dualmix.cli.text import clock, percent
 from dualmix.runs.status import Standing
 from dualmix.sweeps.sweep import Entry, Executor
 
@@ -168,7 +167,8 @@ def planned(
     return Group(
         table,
         Text(
-            f"{len(runs)} runs, {done} done, {len(left)} to do: {about if left else 'nothing'}{but}."
+            f"{len(runs)} runs, {done} done, {len(left)} to do: "
+            f"{about if left else 'nothing'}{but}."
         ),
     )
 

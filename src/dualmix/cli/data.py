@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dualmix.cli.terminal import make_console
 
+if TYPE_CHECKING:
+    from dualmix.data.fetch import Show
 
-def add_commands(commands: Any, kind: type[argparse.ArgumentParser]) -> None:
-    """Add these commands to the command line, with parsers of this kind."""
+MB = 1_000_000
+
+
+def add_commands(commands: Any) -> None:
+    """Add these commands to the command line."""
     doc = "Get, list and check data sets."
-    data = commands.add_parser("data", help=doc, description=doc, allow_abbrev=False)
-    actions = data.add_subparsers(
-        title="actions", metavar="ACTION", required=True, parser_class=kind
-    )
+    data = commands.add_parser("data", help=doc, description=doc)
+    actions = data.add_subparsers(title="actions", metavar="ACTION")
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    shared.add_argument(
+        "--plugin",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="a file that registers a data set",
+    )
     for name, command, doc in (
         ("get", _get, "Download a data set; a broken transfer goes on where it stopped."),
         (
@@ -33,9 +47,9 @@ def add_commands(commands: Any, kind: type[argparse.ArgumentParser]) -> None:
             help=doc,
             description=doc,
             parents=[shared],
-            allow_abbrev=False,
-            epilog="Settings are flags too: --data.root DIR (else DUALMIX_DATA, else the platform's cache folder), "
-            "--data.path, --data.size, --data.held_out, --data.split_seed.",
+            epilog="Settings are flags too: --data.root DIR (else DUALMIX_DATA, else the "
+            "platform's cache folder), --data.path, --data.size, --data.fit, --data.skip, "
+            "--data.held_out, --data.split_seed.",
         )
         if name == "get":
             made.add_argument(
@@ -58,7 +72,8 @@ def _get(given: argparse.Namespace) -> int:
     from dualmix.data.catalog import root
     from dualmix.data.fetch import get
 
-    path = get(given.data.name, root(given.data.root), progress=not given.json, urls=given.url)
+    with _shown(not given.json) as show:
+        path = get(given.data.name, root(given.data.root), show=show, urls=given.url)
     print(
         json.dumps({"name": given.data.name, "path": str(path)})
         if given.json
@@ -68,7 +83,7 @@ def _get(given: argparse.Namespace) -> int:
 
 
 def _verify(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.data import verification
+    from dualmix.cli.data_tables import verification
     from dualmix.data.verify import verify
 
     report = verify(given.data)
@@ -80,7 +95,7 @@ def _verify(given: argparse.Namespace) -> int:
 
 
 def _list(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.data import data_table
+    from dualmix.cli.data_tables import about, data_table
     from dualmix.data.catalog import root
     from dualmix.data.verify import listing
 
@@ -89,5 +104,52 @@ def _list(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps([asdict(entry) for entry in entries], indent=1))
     else:
-        make_console().print(data_table(where, entries))
+        console = make_console()
+        console.print(f"Data in {where}", soft_wrap=True)
+        console.print(data_table(entries))
+        for entry in entries:
+            doc, place = about(entry, where)
+            if doc:
+                console.print(doc)
+            if place:  # a path is never broken: the terminal folds it, and it can be copied
+                console.print(place, style="dim", soft_wrap=True)
+        console.print()
+        hint = "`dualmix data get NAME` downloads one, `dualmix data verify NAME` checks one."
+        console.print(hint, style="dim")
     return 0
+
+
+@contextmanager
+def _shown(wanted: bool) -> Iterator[Show]:
+    """Show how far a download is: a bar on a terminal, a line per tenth elsewhere."""
+    if not wanted:
+        yield lambda name, done, total: None
+    elif sys.stderr.isatty():
+        from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, console=make_console(stderr=True)) as bar:
+            tasks: dict[str, Any] = {}
+
+            def show(name: str, done: int, total: int) -> None:
+                if name not in tasks:
+                    tasks[name] = bar.add_task(name, total=None)
+                bar.update(tasks[name], completed=done, total=total or None)
+
+            yield show
+    else:
+        yield _Lines()
+
+
+class _Lines:
+    """Plain lines for logs: one per tenth of a file."""
+
+    def __init__(self) -> None:
+        self.tenths: dict[str, int] = {}
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        tenths = 10 * done // total if total else done // (10 * MB)
+        if tenths > self.tenths.get(name, -1):
+            self.tenths[name] = tenths
+            whole = f" of {total / MB:.1f}" if total else ""
+            print(f"{name}: {done / MB:.1f}{whole} MB", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from dualmix.cli.show.studies import comparison
+from dualmix.cli.comparison import comparison
 from dualmix.sweeps.sweep import Entry, Job
 
 ROWS: Mapping[str, Mapping[str, Any]] = {

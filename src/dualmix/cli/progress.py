@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from dualmix.cli.text import clock
 from dualmix.runs.events import Began, Ended, Event, Scored, Stepped
 
 PLAIN_SECONDS = 30.0
@@ -88,12 +89,13 @@ class Display:
             self._bar.update(self._line, completed=event.step, number=event.task + 1, facts=facts)
         else:
             self.console.print(
-                f"task {event.task + 1}/{self._began.tasks}  step {event.step}/{self._began.steps}  {facts}",
+                f"task {event.task + 1}/{self._began.tasks}  "
+                f"step {event.step}/{self._began.steps}  {facts}",
                 highlight=False,
             )
 
     def _facts(self, event: Stepped, now: float) -> str:
-        """Loss, running accuracy in this task (before each step), images a second, time left."""
+        """Loss, running accuracy in this task (before each step), images per second, time left."""
         assert self._began is not None
         hits, images = self._marks[event.task]
         fresh = event.images - images
@@ -111,15 +113,16 @@ class Display:
             else f"  forgetting {100 * event.forgetting:5.1f} %"
         )
         self.console.print(
-            f"task {event.task + 1:>2}/{self._began.tasks} done  average accuracy {100 * event.accuracy:5.1f} %"
-            f"{forgotten}  after {clock(time.monotonic() - self._start)}",
+            f"task {event.task + 1:>2}/{self._began.tasks} done  "
+            f"average accuracy {100 * event.accuracy:5.1f} %{forgotten}  "
+            f"after {clock(time.monotonic() - self._start)}",
             highlight=False,
         )
 
 
 @dataclass(slots=True)
 class Countdown:
-    """How far a long count has come and when it will be done; use it as a context and call `show`."""
+    """How far a long count is and when it will be done; use it as a context and call `show`."""
 
     console: Console
     total: int
@@ -161,10 +164,3 @@ class Countdown:
             self._bar.update(self._line, completed=done, facts=told)
         else:
             self.console.print(f"{done:,}/{self.total:,} {told}", highlight=False)
-
-
-def clock(seconds: float) -> str:
-    """Return a duration as h:mm:ss or m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,4 +1,4 @@
-"""The commands that read results: report, compare, export."""
+"""The commands that read results: report, compare, export, archive."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from dualmix.cli.terminal import make_console
 
 SHOWN = 10
 FORMATS = ("html", "md", "tex", "csv")
+ARCHIVE = """\
+  dualmix archive --to results              add all finished runs of runs/ to results/runs.zip
+  dualmix archive runs/NAME --to results    add one
+  dualmix report --store results            every command reads an archive as it reads runs
+  dualmix archive --store results --extract --to runs     back to folders, without learners
+
+The archive is a zip file of the runs' own files with their digests. Each run is checked first: one
+that is not finished or is damaged is refused, and then nothing is added. A run that is there
+already changes nothing.
+"""
 
 
 def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
@@ -28,11 +38,10 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     report = add(
         "report",
         _report,
-        "Make tables and figures of the runs in the store, ours beside the paper's; it never trains.",
+        "Make tables and figures of the runs in the store, beside the paper's; it never trains.",
         parents=[store, plain, plugin],
-        epilog=(
-            "The page is one file that works offline; it needs pip install 'dualmix[report]', the other formats do not."
-        ),
+        epilog="The page is one file that works offline; it needs pip install 'dualmix[report]', "
+        "the other formats do not.",
     )
     report.add_argument(
         "--out", type=Path, metavar="FILE", help="where to write (default: report.html, .md, ...)"
@@ -45,7 +54,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "--bench",
         type=Path,
         metavar="FILE",
-        help="also show the record of `bench --out` on the page",
+        help="also show the record of `python -m benchmarks --out` on the page",
     )
     compare = add(
         "compare", _compare, "Show what differs between two runs.", parents=[store, plain]
@@ -69,13 +78,38 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     export.add_argument(
         "--format", choices=("csv", "parquet"), action="append", help="default: both"
     )
+    archive = add(
+        "archive",
+        _archive,
+        "Put finished runs into one small file, without their learners, to keep and to publish.",
+        parents=[store, plain, plugin],
+        epilog=ARCHIVE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    archive.add_argument(
+        "runs", nargs="*", metavar="RUN", help="a run's folder or its name (default: all finished)"
+    )
+    archive.add_argument(
+        "--to",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="the folder whose runs.zip they are added to; with --extract: where folders are made",
+    )
+    archive.add_argument(
+        "--replace", action="store_true", help="a run takes the place of another of its name"
+    )
+    archive.add_argument(
+        "--extract", action="store_true", help="the other way: make folders of archived runs"
+    )
 
 
 def _report(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.report.collect import collect
+    from dualmix.report.tables import summarise
     from dualmix.store.files import make_folder, write_bytes
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     kind = given.format or (given.out.suffix[1:] if given.out else "html")
     if kind not in FORMATS:
@@ -90,36 +124,39 @@ def _report(given: argparse.Namespace) -> int:
     for folder in (out.parent, given.figures):
         if folder is not None:
             make_folder(folder)
-    found = collect(open_store(given.store))
+    collection = collect(open_store(given.store))
+    summary = summarise(collection)
     if kind == "html":
         from dualmix.report.page import html
-        from dualmix.report.speed import read
+        from dualmix.report.speed import read_speed
 
         content = html(
-            found, figures_to=given.figures, speed=read(given.bench) if given.bench else None
+            summary,
+            figures_to=given.figures,
+            speed=read_speed(given.bench) if given.bench else None,
         )
     else:
-        from dualmix.report import text_tables as words
+        from dualmix.report.text_tables import as_csv, latex, markdown
 
-        content = {"md": words.markdown, "tex": words.latex, "csv": words.as_csv}[kind](found)
+        content = {"md": markdown, "tex": latex, "csv": as_csv}[kind](summary)
     write_bytes(out, content.encode())
     counts = {
-        "runs": len(found.runs),
-        "left_out": [asdict(remark) for remark in found.left_out],
-        "unfinished": [asdict(remark) for remark in found.unfinished],
-        "remarks": [asdict(remark) for remark in found.remarks],
+        "runs": len(collection.runs),
+        "left_out": [asdict(remark) for remark in collection.left_out],
+        "unfinished": [asdict(remark) for remark in collection.unfinished],
+        "remarks": [asdict(remark) for remark in collection.remarks],
     }
     if given.json:
         print(json.dumps({"report": str(out), **counts}, indent=1))
         return 0
     console = make_console()
     console.print(
-        f"{out}: {len(found.runs)} runs, {len(content.encode()) / 1e6:.1f} MB", soft_wrap=True
+        f"{out}: {len(collection.runs)} runs, {len(content.encode()) / 1e6:.1f} MB", soft_wrap=True
     )
     for title, remarks in (
-        ("left out", found.left_out),
-        ("not finished", found.unfinished),
-        ("note", found.remarks),
+        ("left out", collection.left_out),
+        ("not finished", collection.unfinished),
+        ("note", collection.remarks),
     ):
         for remark in remarks[:SHOWN]:
             console.print(f"{title}: {remark.run}: {remark.text}", soft_wrap=True)
@@ -131,36 +168,74 @@ def _report(given: argparse.Namespace) -> int:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.compare import differing
+    from dualmix.cli.comparison import differing
     from dualmix.report.compare import compare
-    from dualmix.store.remote import open_store
+    from dualmix.store.archive import find_run
+    from dualmix.store.opening import open_store
 
     store = open_store(given.store)
-    store.find(given.second)  # if it is not there, nothing is said of the first
-    found = compare(pick(store, given.first), pick(store, given.second))
+    find_run(store, given.second)  # if it is not there, nothing is said of the first
+    comparison = compare(pick(store, given.first), pick(store, given.second))
     if given.json:
-        print(json.dumps(asdict(found), indent=1))
+        print(json.dumps(asdict(comparison), indent=1))
     else:
-        make_console().print(differing(found))
+        make_console().print(differing(comparison))
     return 0
 
 
 def _export(given: argparse.Namespace) -> int:
+    from dualmix.errors import DualmixError
     from dualmix.report.collect import collect
     from dualmix.report.export import FORMATS, export
     from dualmix.store.files import make_folder
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
+    if given.out.name in ("", ".."):
+        raise DualmixError(f"{given.out} is a folder: --out needs the name of a file in it.")
     make_folder(given.out.parent)
-    found = collect(open_store(given.store))
-    paths = [str(export(found, given.out, name)) for name in dict.fromkeys(given.format or FORMATS)]
+    collection = collect(open_store(given.store))
+    paths = [
+        str(export(collection, given.out, name)) for name in dict.fromkeys(given.format or FORMATS)
+    ]
     if given.json:
-        left_out = [asdict(remark) for remark in found.left_out]
-        print(json.dumps({"files": paths, "runs": len(found.runs), "left_out": left_out}, indent=1))
+        left_out = [asdict(remark) for remark in collection.left_out]
+        print(
+            json.dumps(
+                {"files": paths, "runs": len(collection.runs), "left_out": left_out}, indent=1
+            )
+        )
     else:
         console = make_console()
         for path in paths:
-            console.print(f"{path}: {len(found.runs)} runs", soft_wrap=True)
-        for remark in found.left_out:
+            console.print(f"{path}: {len(collection.runs)} runs", soft_wrap=True)
+        for remark in collection.left_out:
             console.print(f"left out: {remark.run}: {remark.text}", soft_wrap=True)
+    return 0
+
+
+def _archive(given: argparse.Namespace) -> int:
+    from dualmix.errors import DualmixError
+    from dualmix.runs.archiving import archive, extract
+    from dualmix.store.archive import find_run
+    from dualmix.store.opening import open_store
+
+    store = open_store(given.store)
+    store.refresh()
+    folders = [find_run(store, name) for name in given.runs] or [
+        folder for path in store.paths() if (folder := store.open(path)).done
+    ]
+    if not folders:
+        raise DualmixError(f"{store} has no finished run: give the store with --store.")
+    if given.extract:
+        where = [str(path) for path in extract(folders, given.to)]
+        counts: dict[str, Any] = {"extracted": where}
+        said = f"{given.to}: {len(where)} runs extracted"
+    else:
+        added = archive(folders, given.to, replace=given.replace)
+        counts = {"added": added, "there": len(folders) - len(added)}
+        said = f"{given.to}: {len(added)} runs added, {counts['there']} were there already"
+    if given.json:
+        print(json.dumps(counts, indent=1))
+    else:
+        make_console().print(said, soft_wrap=True)
     return 0

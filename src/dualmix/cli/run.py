@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualmix.cli.terminal import asked_to_stop, make_console
+from dualmix.cli.terminal import asked_to_stop, make_console, tell
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed
-    from dualmix.store.folder import Folder, Store
+    from dualmix.store.folder import Folder
+    from dualmix.store.store import Store
 
 
 def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
@@ -49,7 +48,6 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         choices=("tensorboard", "mlflow", "wandb"),
         help="also send numbers there (an extra of that name); again for more",
     )
-    run.add_argument("--leash", action="store_true", help=argparse.SUPPRESS)
     add(
         "explain",
         _explain,
@@ -77,19 +75,22 @@ def _compose(given: argparse.Namespace, overrides: dict[str, str], faults: list[
 
 def _run(given: argparse.Namespace) -> int:
     from dualmix.data import load
-    from dualmix.store.remote import open_store
+    from dualmix.runs.filing import place, probed, results
+    from dualmix.store.opening import open_store
 
     composed: Composed = given.composed
     moved = Path(given.preset)
     store = open_store(given.store, moved if (moved / "config.json").is_file() else None)
     images = load(composed.config.data)
-    folder = store.folder(composed, images.fingerprint)
+    folder = place(store, composed, images.fingerprint)
     console = make_console(stderr=True, quiet=given.quiet or given.json)
     for note in images.notes:
         console.print(f"note: {images.name}: {note}")
     again = folder.done and not given.fresh
-    if again and folder.serves(composed):
-        scores, times = folder.read_json("scores.json"), folder.read_json("times.json")
+    if again:
+        folder.check()
+    if again and probed(folder, composed):
+        scores, times = results(folder)
         console.print(f"done already (--fresh starts over): {folder}", soft_wrap=True)
         return _report(folder, scores, times, given.json)
     from dualmix.cli.progress import Display
@@ -100,21 +101,21 @@ def _run(given: argparse.Namespace) -> int:
         console.print("done before, but without the probes asked for: training again")
 
     stop = asked_to_stop()
-    parent = os.getppid()
     try:
         with (
             Display(console) as display,
-            Tracking(trackers(given.track or ()), composed) as tracking,
+            Tracking(trackers(given.track or ()), composed, tell) as tracking,
         ):
             result = run(
                 composed,
                 store,
+                images=images,
                 fresh=given.fresh,
                 watch=all_of(display, tracking),
-                stop=lambda: stop() or (given.leash and os.getppid() != parent),
+                stop=stop,
             )
     except Stopped as stopped:
-        print(f"dualmix: {stopped}.", file=sys.stderr)
+        tell(f"{stopped}.")
         return 130
     result.folder.publish()
     return _report(result.folder, result.scores, result.times, given.json)
@@ -124,14 +125,14 @@ def _report(folder: Folder, scores: dict[str, Any], times: dict[str, Any], as_js
     if as_json:
         print(json.dumps({"run": str(folder), "scores": scores, "times": times}))
         return 0
-    from dualmix.cli.show.run import results
+    from dualmix.cli.scores import results
 
     make_console().print(results(str(folder), scores, times))
     return 0
 
 
 def _explain(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.settings import explanation, explanation_rows
+    from dualmix.cli.settings import explanation, explanation_rows
 
     if given.json:
         print(json.dumps(explanation_rows(given.composed), indent=1))
@@ -142,7 +143,7 @@ def _explain(given: argparse.Namespace) -> int:
 
 def list_settings(preset: str) -> int:
     """Print every setting of a preset."""
-    from dualmix.cli.show.settings import settings
+    from dualmix.cli.settings import settings
     from dualmix.config.compose import compose
 
     make_console().print(settings(compose(preset)))
@@ -150,7 +151,7 @@ def list_settings(preset: str) -> int:
 
 
 def _methods(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.settings import method_table
+    from dualmix.cli.settings import method_table
     from dualmix.registry import presets
 
     if given.json:
@@ -166,17 +167,21 @@ def _methods(given: argparse.Namespace) -> int:
 
 def pick(store: Store, name: str) -> Folder:
     """Return the latest run that a name may mean, and say so where there are others."""
-    folder = store.find(name)
+    from dualmix.store.archive import find_run
+
+    folder = find_run(store, name)
     others = [path.name for path in store.matches(name) if path != folder.path]
-    if others and not Path(name).is_dir():
-        said = f"{folder.path.name} is the latest of {len(others) + 1} runs that match {name!r}"
-        print(f"{said}; the one before: {others[0]}.", file=sys.stderr)
+    if others and folder.path.name != Path(name).name:
+        tell(
+            f"{folder.path.name} is the latest of {len(others) + 1} runs that match {name!r}; "
+            f"the one before: {others[0]}."
+        )
     return folder
 
 
 def _show(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.run import curve, curve_rows
-    from dualmix.store.remote import open_store
+    from dualmix.cli.scores import curve, curve_rows
+    from dualmix.store.opening import open_store
 
     folder = pick(open_store(given.store), given.run)
     if given.json:

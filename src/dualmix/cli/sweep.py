@@ -1,11 +1,10 @@
-"""The commands for many runs: demo, sweep, status, calibrate, proposition, tune."""
+"""The commands for many runs: demo, sweep, status, proposition, tune."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,17 +12,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualmix.cli.terminal import asked_to_stop, make_console
+from dualmix.cli.terminal import asked_to_stop, make_console, tell
 from dualmix.errors import ConfigError, DualmixError, StoreError
 
 if TYPE_CHECKING:
-    from dualmix.store.folder import Store
+    from dualmix.store.store import Store
     from dualmix.sweeps.sweep import Entry, Executor
     from dualmix.sweeps.tune import Search
 
 
-def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
-    """Add these commands to the command line."""
+MOST = 100_000
+"""Seeds, workers, retries or trials; more are a slip of the pen."""
+SETTINGS = "Settings are flags too and hold for all runs, e.g. --data.root DIR --stream.first 4."
+
+
+def many_flags() -> argparse.ArgumentParser:
+    """Return the flags that all commands for many runs share."""
     many = argparse.ArgumentParser(add_help=False)
     many.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1")
     many.add_argument(
@@ -66,14 +70,19 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     many.add_argument(
         "--gpus", type=float, metavar="N", help="Ray: GPUs for a run, e.g. 0.25 (default: 0)"
     )
-    flags = "Settings are flags too and hold for all runs, e.g. --data.root DIR --stream.first 4."
+    return many
+
+
+def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.ArgumentParser) -> None:
+    """Add these commands to the command line."""
+    many = many_flags()
     add(
         "demo",
         _demo,
         "Compare methods over seeds (4 unless told) on the embedded digits.",
         prepare=for_all,
         parents=[many, store, plain],
-        epilog=flags,
+        epilog=SETTINGS,
     )
     sweep = add(
         "sweep",
@@ -81,12 +90,13 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "Train many runs, one process each: those done are skipped, those cut off go on.",
         prepare=for_all,
         parents=[many, store, plain],
-        epilog=f"The same command again goes on where it was stopped. {flags}",
+        epilog=f"The same command again goes on where it was stopped. {SETTINGS}",
     )
     sweep.add_argument(
         "grid",
         metavar="GRID",
-        help="table1, table2, table3, figure2, figure5, proposition, or a YAML file (presets, seeds, grid, values)",
+        help="table1, table2, table3, figure2, figure5, proposition, or a YAML file (presets, "
+        "seeds, grid, values)",
     )
     sweep.add_argument("--data", action="append", metavar="NAME", help="only these data sets")
     sweep.add_argument(
@@ -102,34 +112,15 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         parents=[store, plain],
         epilog="`dualmix sweep proposition` trains what it needs.",
     )
-    calibrate = add(
-        "calibrate",
-        _calibrate,
-        "Compare readings of the paper's open choices with its Table 3.",
-        prepare=for_all,
-        parents=[many, store, plain],
-        epilog="Without --full it trains on the first 10 tasks with a memory of 500 and compares what each row "
-        f"gains over ER; with it, on the whole stream. {flags}",
-    )
-    calibrate.add_argument(
-        "--readings",
-        action="append",
-        metavar="NAME",
-        help="only these; `--readings help` lists them",
-    )
-    calibrate.add_argument(
-        "--rows", action="append", metavar="NAME", help="only these rows of Table 3 (er always)"
-    )
-    calibrate.add_argument("--full", action="store_true", help="the whole stream, memory 1000")
     tune = add(
         "tune",
         _tune,
         "Choose a method's settings on the first tasks, without any test image.",
         prepare=for_all,
         parents=[many, store, plain],
-        epilog="It trains on the first two tasks (--stream.first) but a tenth of their training images "
-        "(--stream.validation), which it scores by. The same command goes on where it was stopped; a setting that is "
-        "given a value is not tuned.",
+        epilog="It trains on the first two tasks (--stream.first) but a tenth of their training "
+        "images (--stream.validation), which it scores by. The same command goes on where it was "
+        "stopped; a setting that is given a value is not tuned.",
     )
     tune.add_argument(
         "preset", metavar="PRESET", help="a name from `dualmix methods` or a saved config"
@@ -146,14 +137,14 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
     """Check what holds for all runs of a sweep; the settings themselves are checked run by run."""
     for name, least in (("seeds", 1), ("workers", 1), ("retries", 0), ("trials", 1)):
         count = getattr(given, name, None)
-        if count is not None and count < least:
-            faults.append(f"--{name} must be {least} or more")
+        if count is not None and not least <= count <= MOST:
+            faults.append(f"--{name} must be {least} or more, and {MOST:,} at most")
     for name in ("address", "cpus", "gpus"):
         amount = getattr(given, name)
         if amount is not None and given.on != "ray":
             faults.append(f"--{name} is for --on ray")
-        elif isinstance(amount, float) and amount <= 0:
-            faults.append(f"--{name} must be above 0")
+        elif isinstance(amount, float) and not 0 < amount <= MOST:
+            faults.append(f"--{name} must be above 0, and {MOST:,} at most")
     if "seed" in overrides:
         faults.append("--seed: a sweep has --seeds N")
     if faults:
@@ -163,27 +154,29 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
 
 def _demo(given: argparse.Namespace) -> int:
     from dualmix.cli.demo import jobs, table
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import entries
 
     store = open_store(given.store)
     runs = entries(jobs(given.seeds or 4, given.overrides), store)
-    code = _plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
+    code = plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
     if all(run.state == "done" for run in runs) and not given.json:
         make_console().print(table(runs))
     return code
 
 
 def _sweep(given: argparse.Namespace) -> int:
-    from dualmix.paper.tables import GRIDS, SEEDS, jobs
-    from dualmix.store.remote import open_store
+    from dualmix.paper.grids import GRIDS, jobs
+    from dualmix.paper.numbers import SEEDS
+    from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import Job, entries, read_grid
 
     store = open_store(given.store)
     if given.grid not in GRIDS and Path(given.grid).is_file():
         if given.data or given.memory or given.methods or given.seeds:
             raise DualmixError(
-                "A grid file says itself which data, memories, methods and seeds: leave those flags out."
+                "A grid file says itself which data, memories, methods and seeds: leave those "
+                "flags out."
             )
         wanted = [
             Job(job.preset, {**job.values, **given.overrides})
@@ -199,18 +192,18 @@ def _sweep(given: argparse.Namespace) -> int:
             values=given.overrides,
         )
     runs = entries(wanted, store)
-    return _plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
+    return plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
 
 
 def _swept(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
     """Train what is not done, say what became of each run, and return the exit code."""
-    code = _train(given, runs, store)
+    code = train(given, runs, store)
     if given.json:
-        print(json.dumps(_states(runs), indent=1))
+        print(json.dumps(states(runs), indent=1))
     return code
 
 
-def _plan(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
+def plan(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
     """Say what would be done, and how long it would take."""
     from dualmix.cli.board import planned
     from dualmix.sweeps.sweep import estimate
@@ -255,7 +248,7 @@ def _executor(given: argparse.Namespace, runs: Sequence[Entry], store: Store) ->
         executor.close()
 
 
-def _train(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
+def train(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
     """Train what is not done of some runs, show how it goes, and return the exit code."""
     from dualmix.cli.board import Board, failures
     from dualmix.sweeps.sweep import estimate, sweep
@@ -265,24 +258,25 @@ def _train(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> in
         stop = asked_to_stop()
         with Board(console, estimate(runs, store), executor) as board:
             sweep(runs, executor, retries=given.retries, watch=board, stop=stop)
-    states = [run.state for run in runs]
-    console.print(f"{states.count('done')} of {len(runs)} runs are done.")
+    ended = [run.state for run in runs]
+    console.print(f"{ended.count('done')} of {len(runs)} runs are done.")
     if (failed := failures(runs)) is not None:
         console.print(failed)
-    if stop() and "failed" not in states and states.count("done") < len(runs):
-        print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
+    if stop() and "failed" not in ended and ended.count("done") < len(runs):
+        tell("stopped; the same command goes on from there.")
         return 130
-    return 2 if "failed" in states else 0
+    return 2 if "failed" in ended else 0
 
 
-def _states(runs: Sequence[Entry]) -> list[dict[str, str]]:
+def states(runs: Sequence[Entry]) -> list[dict[str, str]]:
+    """Return what became of each run."""
     return [{"run": run.folder.path.name, "state": run.state, "fault": run.fault} for run in runs]
 
 
 def _status(given: argparse.Namespace) -> int:
     from dualmix.cli.board import status_table
     from dualmix.runs.status import standings
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
     found = standings(open_store(given.store), now=time.time())
     if given.json:
@@ -293,61 +287,28 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _proposition(given: argparse.Namespace) -> int:
-    from dualmix.cli.show.studies import proposition
-    from dualmix.paper.proposition import FEWEST, check
+    from dualmix.cli.proposition import proposition
+    from dualmix.paper.proposition import FEWEST, verdicts
     from dualmix.report.collect import collect
-    from dualmix.store.remote import open_store
+    from dualmix.store.opening import open_store
 
-    verdicts = check(collect(open_store(given.store)).runs)
-    if not verdicts:
+    tested = verdicts(collect(open_store(given.store)).runs)
+    if not tested:
         raise StoreError(
             f"No run in {given.store} has measured {FEWEST} augmentations on one model: "
             "`dualmix sweep proposition` trains what is needed."
         )
     if given.json:
-        print(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
+        print(json.dumps([asdict(verdict) for verdict in tested], indent=1))
     else:
-        make_console().print(proposition(verdicts))
+        make_console().print(proposition(tested))
     return 0
-
-
-def _calibrate(given: argparse.Namespace) -> int:
-    from dualmix.bench import calibrate
-    from dualmix.cli.show.studies import calibration, reading_table
-    from dualmix.store.remote import open_store
-
-    if given.readings == ["help"]:
-        make_console().print(reading_table(calibrate.READINGS))
-        return 0
-    store = open_store(given.store)
-    readings = calibrate.find(given.readings or [])
-    stream = calibrate.FULL if given.full else calibrate.SHORT
-    found = calibrate.cells(
-        readings,
-        store,
-        seeds=range(given.seeds or 3),
-        rows=given.rows or tuple(calibrate.TERMS),
-        values={"data.name": "cifar100", **stream, **given.overrides},
-    )
-    runs = list({run.folder.key: run for cell in found for run in cell.runs}.values())
-    runs.sort(key=lambda run: run.composed.config.seed)
-    if given.dry_run:
-        return _plan(given, runs, store)
-    code = _train(given, runs, store)
-    rows = calibrate.table(found)
-    if given.json:
-        print(
-            json.dumps({"readings": [asdict(row) for row in rows], "runs": _states(runs)}, indent=1)
-        )
-    else:
-        make_console().print(calibration(rows, full=given.full))
-    return code
 
 
 def _tune(given: argparse.Namespace) -> int:
     from dualmix.cli.board import Board
-    from dualmix.cli.show.studies import search_table, tuning
-    from dualmix.store.remote import open_store
+    from dualmix.cli.tuning import search_table, tuning
+    from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import sweep
     from dualmix.sweeps.tune import search, tune
 
@@ -376,7 +337,7 @@ def _tune(given: argparse.Namespace) -> int:
     else:
         make_console().print(tuning(result, str(chosen.home)))
     if stop() and sum(trial["state"] != "running" for trial in result["trials"]) < given.trials:
-        print("dualmix: stopped; the same command goes on from there.", file=sys.stderr)
+        tell("stopped; the same command goes on from there.")
         return 130
     return 0 if result["best"] else 2
 

@@ -1,179 +1,23 @@
-"""A run's whole configuration: composed from preset, file and flags, with the origin of every
-value.
-"""
+"""A run's configuration composed from preset, file and flags, with the origin of every value."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, cast
 
-import yaml
-from pydantic import (
-    BaseModel,
-    SerializeAsAny,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from dualmix.config.fields import Common, Config
+from dualmix.config.migrate import migrate, migrate_label, what_became_of
+from dualmix.config.plain import read_plain
 from dualmix.data.catalog import DATASETS
 from dualmix.data.config import Data
-from dualmix.data.stream import Stream
 from dualmix.errors import ConfigError
-from dualmix.learn.augment import check_name
 from dualmix.registry import Method, get_method, get_preset, nearest, presets
-from dualmix.settings import Settings, value
-
-RESULTS_VERSION = 1
-"""Raised whenever a change of code or of a default changes the results of an unchanged
-configuration.
-"""
-
-MethodT = TypeVar("MethodT", bound=Method)
-
-
-class Model(Settings):
-    """The network."""
-
-    width: int = value(
-        20,
-        "channels of the first stage",
-        paper="reduced ResNet-18",
-        source="reference",
-        ge=1,
-        le=512,
-    )
-    head: Literal["fixed", "growing"] = value(
-        "fixed",
-        "fixed: a column for every class of the stream from step 0; growing: a column when a class is first seen",
-        paper="a single head for all classes",
-        source="paper",
-    )
-    mean: tuple[float, ...] = value(
-        (),
-        "channel means to subtract from pixels in [0, 1], e.g. [0.5,0.5,0.5]; []: no normalisation",
-        source="reference",
-    )
-    std: tuple[float, ...] = value(
-        (), "channel deviations to divide by; []: no normalisation", source="reference"
-    )
-    precision: Literal["float32", "bfloat16"] = value(
-        "float32",
-        "bfloat16: the network is run under torch.autocast, its weights, logits and losses stay float32; other "
-        "results, and untested on CUDA",
-    )
-
-    @model_validator(mode="after")
-    def _normalisation_fits(self) -> Model:
-        if len(self.mean) != len(self.std) or any(s <= 0 for s in self.std):
-            raise ValueError("mean and std need one number a channel each, and std above 0")
-        return self
-
-
-class Probes(Settings):
-    """Measurements at task borders, which change nothing in the training."""
-
-    on: bool = value(
-        False,
-        "measure Eqs. 4-6, head norms, AdpMix's gate and the memory's classes after each task",
-    )
-    draws: int = value(32, "draws of the augmentation for Eqs. 4-6", ge=2)
-    rows: int = value(
-        200,
-        "images of the memory that Eqs. 4-6 are measured on; fewer make CO and m-bar larger",
-        ge=1,
-    )
-    past: int = value(1000, "past training images that stand for Eq. 3", ge=1)
-    operators: tuple[str, ...] = value(
-        (),
-        "further augmentations to measure on the same model, e.g. [flip,crop-0.8,standard,enmix]",
-    )
-
-    @field_validator("operators")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name != "enmix":
-                check_name(name)
-        return names
-
-    @model_validator(mode="after")
-    def _measured_at_all(self) -> Probes:
-        if self.operators and not self.on:
-            raise ValueError("operators are measured only if probes are on: add --probes.on true")
-        return self
-
-
-class Common(Settings):
-    """Everything a run depends on but its method."""
-
-    data: Data = Data()
-    stream: Stream = Stream()
-    model: Model = Model()
-    probes: Probes = Probes()
-    seed: int = value(
-        0, "the seed from which all chance comes", paper="10 runs", source="ours", ge=0, lt=2**32
-    )
-    order_seed: int | None = value(
-        None, "seed of class and sample order; none: seed", source="ours", ge=0, lt=2**32
-    )
-    run_seed: int | None = value(
-        None, "seed of weights, memory and augmentation; none: seed", source="ours", ge=0, lt=2**32
-    )
-    device: str = value(
-        "cpu",
-        "where to train: cpu, cuda, cuda:1",
-        paper="one GPU",
-        source="ours",
-        pattern=r"^(cpu|cuda(:\d+)?)$",
-    )
-    threads: int = value(1, "torch threads of the process", source="ours", ge=1)
-    save_every: int = value(
-        500, "steps between snapshots (one is also made after each task)", source="ours", ge=1
-    )
-
-
-class Config(Common, Generic[MethodT]):
-    """Everything a run depends on."""
-
-    method: SerializeAsAny[MethodT]
-
-    def record(self) -> dict[str, Any]:
-        """Return the configuration as plain JSON, which `compose` reads back."""
-        plain = self.model_dump(mode="json")
-        plain["method"] = {"kind": self.method.kind, **plain["method"]}
-        return plain
-
-    def seeds(self) -> tuple[int, int]:
-        """Return the order seed and the run seed."""
-        return (
-            self.seed if self.order_seed is None else self.order_seed,
-            self.seed if self.run_seed is None else self.run_seed,
-        )
-
-    def key(self, fingerprint: str) -> str:
-        """Return the sha256 of all that affects the result, the data's content included.
-
-        A value equal to its default is left out, so that a setting added later does not orphan the
-        results there are; in return, changing a default raises `RESULTS_VERSION`."""
-        plain = self.model_dump(
-            mode="json", exclude_defaults=True, exclude={"seed", "save_every", "data", "probes"}
-        )
-        plain["kind"] = self.method.kind
-        plain["order_seed"], plain["run_seed"] = self.seeds()
-        plain["data"] = fingerprint
-        plain["results_version"] = RESULTS_VERSION
-        return hashlib.sha256(canonical(plain).encode()).hexdigest()
-
-
-def canonical(plain: Any) -> str:
-    """Return the one JSON text of a value."""
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+from dualmix.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +63,10 @@ def compose(
             values[clean] = _literal(given)
             origins[clean] = "flag"
         elif schema is not Common or not clean.startswith("method."):
-            faults.append(f"--{path}: no such setting{nearest(clean, known, '--')}")
+            faults.append(f"--{path}: no such setting{_meant(clean, known, '--')}")
     config, more = _validated(schema, {path: v for path, v in values.items() if path in known})
     faults += [
-        f"{path}: no such setting{nearest(path, known)}" for path in values if path not in known
+        f"{path}: no such setting{_meant(path, known)}" for path in values if path not in known
     ]
     faults += more
     if faults or not isinstance(config, Config):
@@ -263,10 +107,10 @@ def walk(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Field
 
 def lookup(config: BaseModel, path: str) -> Any:
     """Return the value at a dotted path."""
-    found: Any = config
+    at: Any = config
     for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        at = getattr(at, name)
+    return at
 
 
 def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
@@ -278,25 +122,31 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
         return preset.name, preset.kind, dict(preset.values), origins
     try:
-        saved = yaml.safe_load(path.read_text(encoding="utf-8"))
-        plain = saved.get("config", saved)
+        saved = _read(path)
+        plain = migrate(saved.get("config", saved))
         kind = plain["method"].pop("kind")
-        label = saved.get("label", kind)
+        label = migrate_label(str(saved.get("label", kind)))
         values = dict(flatten(plain))
-    except (
-        OSError,
-        ValueError,
-        yaml.YAMLError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ) as fault:
+    except ConfigError as fault:
+        raise ConfigError(f"{path}: {fault}") from fault
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as fault:
         raise ConfigError(
-            f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and settings, as a run's "
-            "config.json has them."
+            f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and "
+            "settings, as a run's config.json has them."
         ) from fault
-    return str(label), str(kind), values, dict.fromkeys(values, f"file {path.name}")
+    return label, str(kind), values, dict.fromkeys(values, f"file {path.name}")
+
+
+def _read(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    try:
+        return read_plain(text)
+    except ConfigError as fault:
+        raise ConfigError(f"this is not a saved configuration: {fault}.") from fault
+
+
+def _meant(path: str, known: Mapping[str, Any], prefix: str = "") -> str:
+    return what_became_of(path) or nearest(path, known, prefix)
 
 
 def flatten(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -317,8 +167,8 @@ def _literal(given: Any) -> Any:
             return None
         if given.startswith("["):
             try:
-                return yaml.safe_load(given)
-            except yaml.YAMLError:
+                return read_plain(given)
+            except ConfigError:
                 return given
     return given
 

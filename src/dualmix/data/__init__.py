@@ -1,14 +1,31 @@
-"""Source images: one file a data set, decoded once into a memory-mapped cache that processes share."""
+"""Files on disk become labelled images, checked and decoded once, and the order of a stream.
+
+One file per data set, the cache that processes share, and the way to add a set by a plugin belong
+here. It imports only the root and learn, with numpy and pillow, and never torch.
+"""
 
 from __future__ import annotations
 
 from dualmix.data import cache
-from dualmix.data.catalog import DATASETS, Dataset, root
+from dualmix.data.cache import DataWarning
+from dualmix.data.catalog import DATASETS, Dataset, add_dataset, root, title
 from dualmix.data.config import Data
-from dualmix.data.images import Images
+from dualmix.data.images import Decoded, Images, check, fingerprint
+from dualmix.data.plugin import register_dataset
 from dualmix.data.source import readable
 
-__all__ = ["DATASETS", "Data", "Dataset", "Images", "load", "root"]
+__all__ = [
+    "DATASETS",
+    "Data",
+    "DataWarning",
+    "Dataset",
+    "Decoded",
+    "Images",
+    "add_dataset",
+    "load",
+    "register_dataset",
+    "root",
+]
 
 
 def load(data: Data) -> Images:
@@ -22,7 +39,8 @@ def load(data: Data) -> Images:
     Returns
     -------
     Images
-        Memory-mapped and read-only; the second call takes milliseconds.
+        Read-only. Out of the cache they are memory-mapped and compared in full with what was
+        written, once per process; a damaged copy is decoded again, with a `DataWarning`.
 
     Raises
     ------
@@ -30,6 +48,17 @@ def load(data: Data) -> Images:
         One sentence that says what is missing or broken and what to do.
     """
     entry = DATASETS[data.name]
-    folder = root(data.root)
-    with readable(entry.title):
-        return cache.load(data.name, entry.find(folder, data), folder, entry.decode, entry.version)
+    with readable(title(data)):
+        folder = root(data.root)
+        source = entry.find(folder, data)
+        if entry.cached:
+            return cache.load(data.name, source, folder, entry.decode, entry.version)
+        decoded = entry.decode(source)
+        check(decoded, data.name)
+        arrays = {part: getattr(decoded, part).view() for part in cache.PARTS}
+        for array in arrays.values():
+            array.flags.writeable = False
+        mark = fingerprint(decoded)
+        return Images(
+            data.name, **arrays, classes=decoded.classes, fingerprint=mark, notes=decoded.notes
+        )

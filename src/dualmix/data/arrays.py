@@ -7,19 +7,23 @@ or texts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualmix.data import split
+from dualmix.data import npy, split
 from dualmix.data.images import Decoded, Labels, Pixels
-from dualmix.data.pixels import resize
-from dualmix.data.source import Source, stamps
+from dualmix.data.pixels import first, resize
+from dualmix.data.source import Source, check_room, locate, open_file, parsing, stamps
 from dualmix.errors import DataError
 
 if TYPE_CHECKING:
+    from zipfile import ZipFile, ZipInfo
+
     from dualmix.data.config import Data
 
 DIVIDED = ("x_train", "y_train", "x_test", "y_test")
@@ -29,25 +33,17 @@ WHOLE = ("x", "y")
 def find(root: Path, data: Data) -> Source:
     """Take the file and look which of the two sets of names it has."""
     assert data.path is not None
-    given = data.path.expanduser()
-    path = given.resolve() if given.is_file() else (root / given).resolve()
+    path = locate(data.path, root)
     if not path.is_file():
-        raise DataError(f"There is no file {given}: point --data.path to a .npz file.")
-    import zipfile
-
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = {name.removesuffix(".npy") for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError):
-        raise DataError(
-            f"{path} is not a .npz file or is damaged: write it with numpy.savez."
-        ) from None
+        raise DataError(f"There is no file {data.path}: point --data.path to a .npz file.")
+    with _archive(path) as (_, entries):
+        names = set(entries)
     marks = stamps([path], path.parent)
     if names.issuperset(DIVIDED):
-        return Source("train and test", path, marks, data.size)
+        return Source("train and test", path, marks, data.size, fit=data.fit)
     if names.issuperset(WHOLE):
-        return Source("one set", path, marks, data.size, data.held_out, data.split_seed)
-    holds = ", ".join(sorted(names)) or "nothing"
+        return Source("one set", path, marks, data.size, data.held_out, data.split_seed, data.fit)
+    holds = first(sorted(names)) or "nothing"
     raise DataError(f"{path} must hold {', '.join(DIVIDED)}, or x and y, but holds {holds}.")
 
 
@@ -60,15 +56,21 @@ def decode(source: Source) -> Decoded:
     names = [("x_train", "y_train"), ("x_test", "y_test")] if divided else [("x", "y")]
     images, labels = [], []
     for x_name, y_name in names:
-        x, y = held[x_name], held[y_name]
+        x, y = _pixels(held[x_name], f"{source.where}: {x_name}"), held[y_name]
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
         if y.ndim != 1 or len(y) != len(x):
             raise DataError(
-                f"{source.where}: {y_name} must hold one label for each of the {len(x)} images in {x_name}."
+                f"{source.where}: {y_name} must hold one label for each of the {len(x)} images in "
+                f"{x_name}."
             )
-        images.append(resize(_pixels(x, f"{source.where}: {x_name}"), source.size))
+        images.append(resize(x, source.size, source.fit))
         labels.append(_plain(y, f"{source.where}: {y_name}"))
+    if divided and labels[0].dtype.kind != labels[1].dtype.kind:
+        raise DataError(
+            f"{source.where}: y_train holds {labels[0].dtype} and y_test {labels[1].dtype}: give "
+            "labels of one kind."
+        )
     known = np.unique(labels[0])
     if divided and (odd := np.setdiff1d(labels[1], known)).size:
         raise DataError(
@@ -85,23 +87,45 @@ def decode(source: Source) -> Decoded:
     return Decoded(x[~test], y[~test], x[test], y[test], classes, (note,), np.flatnonzero(test))
 
 
+@contextmanager
+def _archive(path: Path) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open the file as the zip archive that it is, with its members by the arrays' names."""
+    import zipfile
+
+    with (
+        parsing(f"{path} is not a .npz file or is damaged: write it with numpy.savez."),
+        open_file(path) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
+        members = archive.infolist()
+        named = {member.filename.removesuffix(".npy"): member for member in members}
+        if len(named) < len(members):
+            raise DataError(f"{path} holds two arrays of one name: write it with numpy.savez.")
+        yield archive, named
+
+
 def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     import zipfile
 
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
-    except ValueError as fault:
-        if "allow_pickle" in str(fault):
-            raise DataError(
-                f"{path} holds Python objects, which are never loaded because they can run code: "
-                "save plain arrays of numbers or texts."
-            ) from None
-        raise DataError(f"{path} is damaged: write it again with numpy.savez.") from None
-    except (OSError, zipfile.BadZipFile, EOFError, KeyError, SyntaxError, MemoryError):
-        raise DataError(
-            f"{path} is damaged or too large: write it again with numpy.savez."
-        ) from None
+    with _archive(path) as (archive, members):
+        total = sum(members[name].file_size for name in names)
+        check_room(total, str(path))
+        arrays = {}
+        for name in names:
+            member = members[name]
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise DataError(
+                    f"{path} is packed in a way that numpy never does: write it with numpy.savez."
+                )
+            try:
+                with archive.open(member) as stream:
+                    arrays[name] = npy.read(stream, member.file_size)
+            except npy.PickledError:
+                raise DataError(
+                    f"{path} holds Python objects, which are never loaded because they can run "
+                    "code: save plain arrays of numbers or texts."
+                ) from None
+        return arrays
 
 
 def _pixels(x: NDArray[Any], name: str) -> Pixels:
@@ -126,7 +150,8 @@ def _channels_last(x: NDArray[Any], name: str) -> NDArray[Any]:
         return x[:, :, :, None]
     if x.ndim != 4:
         raise DataError(
-            f"{name} has the shape {x.shape}: images must be (n, H, W), (n, H, W, C) or (n, C, H, W)."
+            f"{name} has the shape {x.shape}: images must be (n, H, W), (n, H, W, C) or "
+            "(n, C, H, W)."
         )
     last, first = x.shape[3] in (1, 3), x.shape[1] in (1, 3)
     if last and not first:
@@ -150,6 +175,10 @@ def _plain(y: NDArray[Any], name: str) -> NDArray[Any]:
         return y.astype(np.int64)
     if y.dtype.kind == "S":
         return np.char.decode(y, "utf-8", "replace")
-    if y.dtype.kind not in "biuU":
+    if y.dtype.kind in "iu":
+        if y.size and y.max() > np.iinfo(np.int64).max:
+            raise DataError(f"{name} holds labels beyond 64 bits: give smaller numbers or texts.")
+        return y.astype(np.int64)
+    if y.dtype.kind not in "bU":
         raise DataError(f"{name} is {y.dtype}: labels must be integers or texts.")
     return y

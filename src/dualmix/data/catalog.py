@@ -1,19 +1,27 @@
-"""Catalogue: every data set by name, with what it should hold and where it is published."""
+"""Catalogue: every data set by name, with what it should hold and where it is published, and how a
+plugin adds one.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dualmix.data import arrays, cache, cifar100, digits, folder, mini_imagenet, tiny_imagenet
 from dualmix.data.images import Decoded
-from dualmix.data.source import Source
+from dualmix.data.source import Source, expanded
+from dualmix.errors import ConfigError
 
 if TYPE_CHECKING:
     from dualmix.data.config import Data
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,7 @@ class Dataset:
     name, title
         The name in settings and the name in sentences.
     doc
-        One line for ``data list``.
+        What it is, in one line for ``data list``.
     tasks
         The number of tasks a stream of it has unless the user says otherwise.
     find
@@ -42,14 +50,23 @@ class Dataset:
     decode
         Reads what was found.
     classes, shape, train, test
-        The full set: classes, (C, H, W), training and test images a class; None where it depends on
-        the user.
+        The full set: classes, (C, H, W), training and test images per class; None where it
+        depends on the user.
     downloads
         Published files that ``data get`` fetches.
     obtain
         A sentence for ``data get`` where nothing can be fetched.
     own
         The user brings the files by ``--data.path``.
+    mixed
+        Files that are no images may lie among them; ``--data.skip`` leaves them out.
+    count
+        Counts the images of what was found without reading them, or gives None.
+    cached
+        Whether the decoded images are kept on disk and shared; False where nothing on disk tells
+        whether they are still right.
+    home
+        The module of a plugin that added it.
     version
         Raised when the decoder's result changes, which voids what was decoded before.
     """
@@ -67,6 +84,10 @@ class Dataset:
     downloads: tuple[Download, ...] = ()
     obtain: str = ""
     own: bool = False
+    mixed: bool = False
+    count: Callable[[Source], int | None] = lambda source: None
+    cached: bool = True
+    home: str = ""
     version: int = 1
 
 
@@ -74,18 +95,20 @@ _ALL = (
     Dataset(
         name="digits",
         title="Digits",
-        doc="1,797 handwritten digits, 10 classes, 8x8 grey; embedded in scikit-learn, the default",
+        doc="handwritten digits, 10 classes, 8x8 grey; embedded in scikit-learn, the default",
         tasks=5,
         find=digits.find,
         decode=digits.decode,
         classes=10,
         shape=(1, 8, 8),
-        obtain="The digits are embedded in scikit-learn: nothing to get, --data.name digits works at once.",
+        count=digits.count,
+        obtain="The digits are embedded in scikit-learn: nothing to get, --data.name digits works "
+        "at once.",
     ),
     Dataset(
         name="cifar100",
         title="CIFAR-100",
-        doc="60,000 images, 100 classes, 32x32 colour (Krizhevsky, 2009)",
+        doc="100 classes, 32x32 colour (Krizhevsky, 2009)",
         tasks=20,
         find=cifar100.find,
         decode=cifar100.decode,
@@ -104,7 +127,7 @@ _ALL = (
     Dataset(
         name="mini_imagenet",
         title="Mini-ImageNet",
-        doc="60,000 images, 100 classes, 84x84 colour (Vinyals et al., 2016; ImageNet's terms of use)",
+        doc="100 classes, 84x84 colour (Vinyals et al., 2016; ImageNet's terms of use)",
         tasks=20,
         find=mini_imagenet.find,
         decode=mini_imagenet.decode,
@@ -114,14 +137,15 @@ _ALL = (
         test=100,
         obtain=(
             "Mini-ImageNet has no official download: obtain the few-shot pickles "
-            "mini-imagenet-cache-train.pkl, mini-imagenet-cache-val.pkl and mini-imagenet-cache-test.pkl "
-            "and put them into {root}/mini_imagenet."
+            "mini-imagenet-cache-train.pkl, mini-imagenet-cache-val.pkl and "
+            "mini-imagenet-cache-test.pkl and put them into {root}/mini_imagenet."
         ),
+        count=mini_imagenet.count,
     ),
     Dataset(
         name="tiny_imagenet",
         title="Tiny-ImageNet",
-        doc="110,000 images, 200 classes, 64x64 colour (Stanford CS231n; ImageNet's terms of use)",
+        doc="200 classes, 64x64 colour (Stanford CS231n; ImageNet's terms of use)",
         tasks=20,
         find=tiny_imagenet.find,
         decode=tiny_imagenet.decode,
@@ -136,16 +160,20 @@ _ALL = (
                 "tiny-imagenet-200.zip",
             ),
         ),
+        count=tiny_imagenet.count,
     ),
     Dataset(
         name="folder",
         title="Your images",
-        doc="your own images: --data.path DIR with train/<class>/* and test/<class>/*, or <class>/*",
+        doc="your own images: --data.path DIR with <class>/*, or train/<class>/*, test/<class>/*",
         tasks=5,
         find=folder.find,
         decode=folder.decode,
-        obtain="The data set folder is made of your own images: use --data.name folder --data.path DIR.",
+        obtain="The data set folder is made of your own images: use --data.name folder "
+        "--data.path DIR.",
         own=True,
+        mixed=True,
+        count=folder.count,
     ),
     Dataset(
         name="arrays",
@@ -154,12 +182,44 @@ _ALL = (
         tasks=5,
         find=arrays.find,
         decode=arrays.decode,
-        obtain="The data set arrays is your own .npz file: use --data.name arrays --data.path FILE.npz.",
+        obtain="The data set arrays is your own .npz file: use --data.name arrays "
+        "--data.path FILE.npz.",
         own=True,
     ),
 )
 
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
+"""The data sets by name: the package's own, and those that plugins have added."""
+
+
+def add_dataset(dataset: Dataset) -> None:
+    """Make a data set known by its name; loading the same plugin again replaces its own."""
+    if not NAME.fullmatch(dataset.name):
+        raise ConfigError(
+            f"A data set cannot be called {dataset.name!r}: use letters, digits, - and _."
+        )
+    known = DATASETS.get(dataset.name)
+    if known is not None and (not known.home or known.home != dataset.home):
+        raise ConfigError(
+            f"Data set {dataset.name!r} is already defined in {known.home or 'dualmix'}: choose "
+            "another name."
+        )
+    DATASETS[dataset.name] = dataset
+
+
+def load_installed() -> None:
+    """Load the data sets that installed packages offer as entry points ``dualmix.datasets``."""
+    for point in entry_points(group="dualmix.datasets"):
+        if point.name not in DATASETS:
+            try:
+                point.load()
+            except ConfigError:
+                raise
+            except Exception as fault:
+                raise ConfigError(
+                    f"The installed data set {point.name!r} ({point.value}) cannot be loaded: "
+                    f"{type(fault).__name__}: {fault}: mend or remove the package that brings it."
+                ) from fault
 
 
 def root(data_root: Path | str | None = None) -> Path:
@@ -167,4 +227,10 @@ def root(data_root: Path | str | None = None) -> Path:
     folder.
     """
     given = data_root or os.environ.get("DUALMIX_DATA")
-    return Path(given).expanduser().absolute() if given else cache.platform_folder()
+    return expanded(Path(given)).absolute() if given else cache.platform_folder()
+
+
+def title(data: Data) -> str:
+    """Give a data set's name in sentences: that of the user's file or folder where it is theirs."""
+    entry = DATASETS[data.name]
+    return str(data.path) if entry.own and data.path is not None else entry.title

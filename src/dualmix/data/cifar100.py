@@ -4,17 +4,27 @@ archives.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import math
+import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dualmix.data.images import Decoded, Labels, Pixels, subset_note
 from dualmix.data.pixels import resize
-from dualmix.data.source import Source, checksum, missing, stamps
+from dualmix.data.source import (
+    Source,
+    checksum,
+    missing,
+    open_file,
+    parsing,
+    read_file,
+    stamps,
+)
 from dualmix.errors import DataError
 
 if TYPE_CHECKING:
@@ -46,7 +56,7 @@ CONTENT = {
 }
 """`content_digest` of the official images and fine labels.
 
-Computed from a complete copy (500 and 100 images a class, ``meta`` of the published md5) that was
+Computed from a complete copy (500 and 100 images per class, ``meta`` of the published md5) that was
 rebuilt losslessly from a PNG edition of the set in another order. The published md5 cover the order
 too and so could not be compared: files of the official md5 are taken as official without looking at
 these constants. """
@@ -65,12 +75,13 @@ def find(root: Path, data: Data) -> Source:
     for kind, (name, files) in LAYOUTS.items():
         where = root / name
         if kind.endswith("archive") and where.is_file():
-            return Source(kind, where, stamps([where], root), data.size)
+            return Source(kind, where, stamps([where], root), data.size, fit=data.fit)
         if kind.endswith("folder") and where.is_dir():
             lost = [file for file in files if not (where / file).is_file()]
             if lost:
                 raise DataError(f"{where} lacks {', '.join(lost)}: {REMEDY} or put the rest there.")
-            return Source(kind, where, stamps([where / file for file in files], root), data.size)
+            marks = stamps([where / file for file in files], root)
+            return Source(kind, where, marks, data.size, fit=data.fit)
     raise missing("CIFAR-100", "cifar100", root, "cifar-100-python")
 
 
@@ -80,7 +91,7 @@ def decode(source: Source) -> Decoded:
     if source.kind.endswith("archive"):
         content = _from_archive(source.where, members)
     else:
-        content = {name: _from_file(source.where / name) for name in members}
+        content = {name: read_file(source.where / name, LARGEST, REMEDY) for name in members}
     python = members is PYTHON
     train, test = [
         _pickled(content[name], f"{source.where}/{name}")
@@ -92,7 +103,8 @@ def decode(source: Source) -> Decoded:
     for part, (_, y) in (("train", train), ("test", test)):
         if len(y) and y.max() >= len(classes):
             raise DataError(
-                f"{source.where} is damaged, its {part} labels name classes that are not there: {REMEDY}."
+                f"{source.where} is damaged, its {part} labels name classes that are not there: "
+                f"{REMEDY}."
             )
     if python:
         published = all(
@@ -103,9 +115,9 @@ def decode(source: Source) -> Decoded:
         published = source.where.is_file() and checksum(source.where) == MD5[source.where.name]
     native = Decoded(*train, *test, classes)
     return Decoded(
-        resize(train[0], source.size),
+        resize(train[0], source.size, source.fit),
         train[1],
-        resize(test[0], source.size),
+        resize(test[0], source.size, source.fit),
         test[1],
         classes,
         _notes(native, published),
@@ -141,34 +153,52 @@ def _notes(native: Decoded, published: bool) -> tuple[str, ...]:
     return (UNKNOWN_ORDER if native.train_y[0] == FIRST_LABEL else OTHER_ORDER,)
 
 
-def _from_file(path: Path) -> bytes:
-    if path.stat().st_size > LARGEST:
-        raise DataError(f"{path} is far larger than any file of CIFAR-100: {REMEDY}.")
-    return path.read_bytes()
+class _Counted:
+    """A stream that ends with a sentence where a small archive unpacks to something absurd, or a
+    header sends its reader far beyond the end.
+    """
+
+    def __init__(self, stream: gzip.GzipFile, path: Path) -> None:
+        self.stream, self.path, self.left, self.beyond = stream, path, LARGEST, 0
+
+    def read(self, size: int) -> bytes:
+        raw = self.stream.read(size)
+        self.left -= len(raw)
+        self.beyond += not raw
+        if self.beyond > 8:
+            raise EOFError
+        if self.left < 0:
+            raise DataError(f"{self.path} is far larger than CIFAR-100 can be: {REMEDY}.")
+        return raw
 
 
 def _from_archive(path: Path, members: tuple[str, ...]) -> dict[str, bytes]:
-    """Read the wanted members into memory; nothing is unpacked, so no path in the archive matters."""
-    import tarfile
-    import zlib
+    """Read the wanted members into memory; nothing is unpacked, so no path in the archive matters.
 
+    The archive is read once from its beginning to its end: no header can send the reader back, and
+    gzip's own checksum at the end is compared.
+    """
     folder = path.name.removesuffix(".tar.gz")
     wanted = {f"{folder}/{member}": member for member in members}
     content: dict[str, bytes] = {}
-    try:
-        with tarfile.open(path, "r:gz") as archive:
+    with (
+        parsing(f"{path} is cut short or damaged: {REMEDY}."),
+        open_file(path) as file,
+        gzip.open(file) as unpacked,
+    ):
+        whole = _Counted(unpacked, path)
+        with tarfile.open(fileobj=cast(Any, whole), mode="r|") as archive:
             for entry in archive:
                 member = wanted.get(entry.name.removeprefix("./"))
-                stream = archive.extractfile(entry) if member and entry.isreg() else None
-                if member is None or stream is None:
+                if member is None or not entry.isreg() or entry.issparse():
                     continue
-                if entry.size > LARGEST:
-                    raise DataError(
-                        f"{path} claims {entry.size} bytes for {entry.name}, which is absurd: {REMEDY}."
-                    )
+                stream = archive.extractfile(entry)
+                assert stream is not None
                 content[member] = stream.read()
-    except (tarfile.TarError, zlib.error, EOFError, OSError):
-        raise DataError(f"{path} is cut short or damaged: {REMEDY}.") from None
+                if len(content[member]) != entry.size:
+                    raise EOFError
+        while whole.read(1 << 20):
+            pass
     lost = [member for member in members if member not in content]
     if lost:
         raise DataError(f"{path} lacks {', '.join(lost)}: {REMEDY}.")

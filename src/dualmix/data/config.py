@@ -8,26 +8,31 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from dualmix.data.catalog import DATASETS
-from dualmix.settings import Settings, value
+from dualmix.data.catalog import DATASETS, load_installed
+from dualmix.data.source import Fit
+from dualmix.settings import Settings, setting
+
+
+def _names() -> str:
+    return f"data set: {', '.join(DATASETS)}."
 
 
 class Data(Settings):
     """Which images to learn from and how to decode them."""
 
-    name: str = value(
+    name: str = setting(
         "digits",
-        f"data set: {', '.join(DATASETS)}.",
+        _names(),
         paper="CIFAR-100, Mini-ImageNet, Tiny-ImageNet",
         source="ours",
     )
-    root: Path | None = value(
+    root: Path | None = setting(
         None, "folder that holds the data; else DUALMIX_DATA, else the platform's cache folder"
     )
-    path: Path | None = value(
+    path: Path | None = setting(
         None, "your own data: a folder for `folder`, a .npz file for `arrays`"
     )
-    size: int | None = value(
+    size: int | None = setting(
         None,
         "height and width to resize images to when they are decoded; native if not given",
         paper="32, 84 and 64: native",
@@ -35,10 +40,18 @@ class Data(Settings):
         ge=4,
         le=1024,
     )
-    held_out: float = value(
+    fit: Fit = setting(
+        "squeeze",
+        "how images that are not square get to --data.size: squeeze (proportions change), crop "
+        "(the middle) or pad (on black)",
+    )
+    skip: bool = setting(
+        False, "leave out files among your images that are no images, instead of stopping at them"
+    )
+    held_out: float = setting(
         0.2, "share of each class for testing where the data are not divided", gt=0, lt=1
     )
-    split_seed: int = value(
+    split_seed: int = setting(
         0,
         "seed of the draw of test images where the data are not divided",
         source="ours",
@@ -49,6 +62,8 @@ class Data(Settings):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
+        if name not in DATASETS:
+            load_installed()
         if name in DATASETS:
             return name
         near = get_close_matches(name.lower().replace("-", "_"), DATASETS, n=1, cutoff=0.5)
@@ -59,11 +74,25 @@ class Data(Settings):
     def _path_fits(self) -> Self:
         own = DATASETS[self.name].own
         if own and self.path is None:
-            what = "the folder of your images" if self.name == "folder" else "your .npz file"
-            raise ValueError(f"the data set {self.name!r} needs --data.path with {what}.")
+            what = {"folder": "the folder of your images", "arrays": "your .npz file"}
+            raise ValueError(
+                f"the data set {self.name!r} needs --data.path with "
+                f"{what.get(self.name, 'its file or folder')}."
+            )
         if not own and self.path is not None:
             raise ValueError(
-                f"--data.path is for your own images, not for {self.name!r}: choose --data.name folder or "
-                f"arrays, or use --data.root for the folder that holds {self.name}."
+                f"--data.path is for your own images, not for {self.name!r}: choose --data.name "
+                f"folder or arrays, or use --data.root for the folder that holds {self.name}."
+            )
+        if self.skip and not DATASETS[self.name].mixed:
+            raise ValueError(f"--data.skip is for --data.name folder, not for {self.name!r}.")
+        if self.fit != "squeeze" and self.size is None:
+            raise ValueError(
+                f"--data.fit {self.fit} says how images get to one size: give --data.size too."
             )
         return self
+
+
+def describe_names() -> None:
+    """Write the names that are known now into the help of ``--data.name``."""
+    Data.model_fields["name"].description = _names()

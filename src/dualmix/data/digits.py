@@ -11,7 +11,7 @@ import numpy as np
 from dualmix.data import split
 from dualmix.data.images import Decoded
 from dualmix.data.pixels import resize
-from dualmix.data.source import Source, stamp
+from dualmix.data.source import Source, parsing, stamp
 from dualmix.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def find(root: Path, data: Data) -> Source:
                 data.size,
                 data.held_out,
                 data.split_seed,
+                data.fit,
             )
     raise DataError(
         "scikit-learn's handwritten digits are not installed: run `pip install scikit-learn`."
@@ -44,8 +45,10 @@ def decode(source: Source) -> Decoded:
     from sklearn.datasets import load_digits
 
     assert source.held_out is not None and source.seed is not None
-    table = load_digits()
-    x = resize(np.rint(table.images * (255 / 16)).astype(np.uint8)[:, :, :, None], source.size)
+    with parsing("scikit-learn's handwritten digits are damaged: install scikit-learn again."):
+        table = load_digits()
+    x = np.rint(table.images * (255 / 16)).astype(np.uint8)[:, :, :, None]
+    x = resize(x, source.size, source.fit)
     y = table.target.astype(np.int64)
     test = split.draw(y, split.share(source.held_out), source.seed)
     return Decoded(
@@ -57,3 +60,11 @@ def decode(source: Source) -> Decoded:
         notes=(split.note(source.held_out, source.seed),),
         test_rows=np.flatnonzero(test),
     )
+
+
+def count(source: Source) -> int:
+    """Count the rows of the table."""
+    import gzip
+
+    with gzip.open(source.where) as table:
+        return sum(1 for _ in table)

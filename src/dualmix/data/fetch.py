@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,17 @@ CHUNK = 1 << 18
 TIMEOUT = (20, 60)
 MB = 1_000_000
 
-Show = Callable[[int, int], None]
-"""Called with the bytes that are here and the bytes there will be (0 if unknown)."""
+Show = Callable[[str, int, int], None]
+"""Called with the file's name, the bytes that are here and those there will be (0 if unknown)."""
 
 
-def get(name: str, root: Path, *, progress: bool = True, urls: Sequence[str] | None = None) -> Path:
+def get(
+    name: str,
+    root: Path,
+    *,
+    show: Show = lambda name, done, total: None,
+    urls: Sequence[str] | None = None,
+) -> Path:
     """Download a data set's published files into the root, unless they are there already.
 
     Parameters
@@ -32,8 +36,8 @@ def get(name: str, root: Path, *, progress: bool = True, urls: Sequence[str] | N
         The data set.
     root
         Where to put the files; the decoders read the archives as they are.
-    progress
-        Show progress on stderr.
+    show
+        Is told how far each file is.
     urls
         Other addresses of the same files, in the same order (a mirror); checksums stay the
         published ones.
@@ -60,11 +64,11 @@ def get(name: str, root: Path, *, progress: bool = True, urls: Sequence[str] | N
             f"{name} needs {len(dataset.downloads)} addresses, but {len(addresses)} are given."
         )
     for download, url in zip(dataset.downloads, addresses, strict=True):
-        path = _retrieve(download, url, root, name, progress)
+        path = _retrieve(download, url, root, name, show)
     return path
 
 
-def _retrieve(download: Download, url: str, root: Path, name: str, progress: bool) -> Path:
+def _retrieve(download: Download, url: str, root: Path, name: str, show: Show) -> Path:
     import pooch
     from filelock import FileLock, Timeout
 
@@ -72,10 +76,7 @@ def _retrieve(download: Download, url: str, root: Path, name: str, progress: boo
     part = root / f"{download.filename}.part"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with (
-            FileLock(root / f".{download.filename}.lock", timeout=0),
-            _shown(download.filename, progress) as show,
-        ):
+        with FileLock(root / f".{download.filename}.lock", timeout=0):
             kept = pooch.retrieve(
                 url,
                 known_hash=download.checksum,
@@ -90,8 +91,8 @@ def _retrieve(download: Download, url: str, root: Path, name: str, progress: boo
     except ValueError:
         raise DataError(
             f"What {url} gave is not the published {download.filename} (its checksum is not "
-            f"{download.checksum}) and was removed: run `dualmix data get {name}` again, or put the right file "
-            f"into {root} yourself."
+            f"{download.checksum}) and was removed: run `dualmix data get {name}` again, or put "
+            f"the right file into {root} yourself."
         ) from None
     except OSError as fault:
         reason = (
@@ -100,7 +101,8 @@ def _retrieve(download: Download, url: str, root: Path, name: str, progress: boo
             else (fault.strerror or type(fault).__name__)
         )
         raise DataError(
-            f"{download.filename} cannot be written to {root} ({reason}): make room or choose another --data.root."
+            f"{download.filename} cannot be written to {root} ({reason}): make room or choose "
+            "another --data.root."
         ) from fault
     return Path(kept)
 
@@ -138,7 +140,8 @@ class _Resuming:
                 return self.over_the_end(url, answer, requests)
             if answer.status_code >= 400:
                 raise DataError(
-                    f"{url} answers {answer.status_code} ({answer.reason}): try later or use another address."
+                    f"{url} answers {answer.status_code} ({answer.reason}): try later or use "
+                    "another address."
                 )
             resumed = answer.status_code == 206 and _range_start(answer) == start
             start = start if resumed else 0
@@ -150,7 +153,7 @@ class _Resuming:
                 while block := answer.raw.read(CHUNK):
                     stream.write(block)
                     done += len(block)
-                    self.show(done, total)
+                    self.show(self.part.stem, done, total)
         if total and self.have() != total:
             raise self.broken(url)
         return None
@@ -176,7 +179,8 @@ class _Resuming:
     def broken(self, url: str) -> DataError:
         """Say that calling again goes on."""
         return DataError(
-            f"The transfer from {url} broke off: run the same command again, it goes on from {self.have() / MB:.1f} MB."
+            f"The transfer from {url} broke off: run the same command again, it goes on from "
+            f"{self.have() / MB:.1f} MB."
         )
 
 
@@ -184,35 +188,3 @@ def _range_start(answer: Any) -> int:
     """Read where a partial answer begins; -1 where it does not say."""
     first = str(answer.headers.get("Content-Range", "")).removeprefix("bytes ").partition("-")[0]
     return int(first) if first.isdigit() else -1
-
-
-@contextmanager
-def _shown(filename: str, progress: bool) -> Iterator[Show]:
-    """Show progress: a bar on a terminal, a line each tenth elsewhere, nothing if not wanted."""
-    if not progress:
-        yield lambda done, total: None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
-        columns = (filename, BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task(filename, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total or None)
-    else:
-        yield _Lines(filename)
-
-
-class _Lines:
-    """Plain lines for logs: one each tenth of the file."""
-
-    def __init__(self, filename: str) -> None:
-        self.filename = filename
-        self.tenths = -1
-
-    def __call__(self, done: int, total: int) -> None:
-        tenths = 10 * done // total if total else done // (10 * MB)
-        if tenths > self.tenths:
-            self.tenths = tenths
-            whole = f" of {total / MB:.1f}" if total else ""
-            sys.stderr.write(f"{self.filename}: {done / MB:.1f}{whole} MB\n")

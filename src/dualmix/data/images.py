@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dualmix.data.source import printable
 from dualmix.errors import DataError
 
 Pixels = NDArray[np.uint8]
@@ -75,7 +76,10 @@ class Images:
         """Return the set with the training images also in the place of the test images, which are
         out of reach.
         """
-        note = f"tested on {100 * share:g} % of each class's training images, kept out of the stream; no test image used"
+        note = (
+            f"tested on {100 * share:g} % of each class's training images, kept out of the stream; "
+            "no test image used"
+        )
         return replace(self, test_x=self.train_x, test_y=self.train_y, notes=(*self.notes, note))
 
 
@@ -93,6 +97,8 @@ def check(images: Images | Decoded, name: str = "") -> None:
     for part in ("train", "test"):
         x: Pixels = getattr(images, f"{part}_x")
         y: Labels = getattr(images, f"{part}_y")
+        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+            raise DataError(f"{name}: {part} images and labels must be numpy arrays.")
         if x.dtype != np.uint8 or x.ndim != 4:
             raise DataError(
                 f"{name}: {part} images must be uint8 (n, H, W, C), not {x.dtype} {x.shape}."
@@ -103,7 +109,8 @@ def check(images: Images | Decoded, name: str = "") -> None:
             )
         if y.dtype != np.int64 or y.ndim != 1 or len(y) != len(x):
             raise DataError(
-                f"{name}: {part} needs one int64 label an image, not {y.shape} for {len(x)} images."
+                f"{name}: {part} needs one int64 label per image, not {y.dtype} {y.shape} for "
+                f"{len(x)} images."
             )
         if len(x) == 0:
             raise DataError(
@@ -111,7 +118,8 @@ def check(images: Images | Decoded, name: str = "") -> None:
             )
         if y.min() < 0 or y.max() >= len(images.classes):
             raise DataError(
-                f"{name}: {part} labels must be 0..{len(images.classes) - 1}, not {y.min()}..{y.max()}."
+                f"{name}: {part} labels must be 0..{len(images.classes) - 1}, not "
+                f"{y.min()}..{y.max()}."
             )
     if images.train_x.shape[1:] != images.test_x.shape[1:]:
         raise DataError(
@@ -122,8 +130,15 @@ def check(images: Images | Decoded, name: str = "") -> None:
     if counts.min() == 0:
         empty = [str(c) for c, n in zip(images.classes, counts, strict=True) if n == 0]
         raise DataError(
-            f"{name}: {len(empty)} classes have no training image, the first is {empty[0]!r}; add some."
+            f"{name}: {len(empty)} classes have no training image, the first is {empty[0]!r}; add "
+            "some."
         )
+    for title in images.classes:
+        if printable(title) != title or "\n" in title:
+            raise DataError(
+                f"{name}: the class name {printable(title)!r} has characters that cannot be "
+                "printed: rename the class."
+            )
 
 
 def fingerprint(images: Images | Decoded) -> str:
@@ -149,7 +164,7 @@ def subset_note(images: Images | Decoded, classes: int, train: int, test: int) -
     images
         The set at hand.
     classes, train, test
-        Classes, training images a class and test images a class of the full set.
+        Classes, training images per class and test images per class of the full set.
     """
     got = [np.bincount(y, minlength=len(images.classes)) for y in (images.train_y, images.test_y)]
     if len(images.classes) == classes and all(
@@ -160,7 +175,8 @@ def subset_note(images: Images | Decoded, classes: int, train: int, test: int) -
         any(n.max() > full for n, full in zip(got, (train, test), strict=True))
         or len(images.classes) > classes
     ):
-        return f"not the standard set: {_span(got[0])} training and {_span(got[1])} test images a class"
+        spans = f"{_span(got[0])} training and {_span(got[1])} test images a class"
+        return f"not the standard set: {spans}"
     parts = (
         [] if len(images.classes) == classes else [f"{len(images.classes)} of {classes} classes"]
     )

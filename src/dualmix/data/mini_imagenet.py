@@ -12,7 +12,7 @@ import numpy as np
 
 from dualmix.data import pixels, split
 from dualmix.data.images import Decoded, Labels, Pixels, subset_note
-from dualmix.data.source import Source, stamps, subfolders, walk
+from dualmix.data.source import Source, open_file, stamps, subfolders, walk
 from dualmix.errors import DataError
 
 if TYPE_CHECKING:
@@ -44,14 +44,15 @@ def find(root: Path, data: Data) -> Source:
                 data.size,
                 None,
                 data.split_seed,
+                data.fit,
             )
     for name in FOLDERS[:2]:
         where = root / name
         if (where / "train").is_dir() and (where / "test").is_dir():
             return _class_folders(where, data)
     raise DataError(
-        f"Mini-ImageNet is not in {root}: `dualmix data get mini_imagenet` says which files to obtain, or "
-        "point --data.root or DUALMIX_DATA to the folder that holds mini_imagenet."
+        f"Mini-ImageNet is not in {root}: `dualmix data get mini_imagenet` says which files to "
+        "obtain, or point --data.root or DUALMIX_DATA to the folder that holds mini_imagenet."
     )
 
 
@@ -62,13 +63,13 @@ def _class_folders(where: Path, data: Data) -> Source:
         [where / part for part in parts] + [f for folders in parts.values() for f in folders], where
     )
     if train and test and not train & test:
-        return Source("few-shot folders", where, marks, data.size, None, data.split_seed)
-    return Source("class folders", where, marks, data.size)
+        return Source("few-shot folders", where, marks, data.size, None, data.split_seed, data.fit)
+    return Source("class folders", where, marks, data.size, fit=data.fit)
 
 
 def decode(source: Source) -> Decoded:
-    """Read all classes; where the source does not divide them, 100 of 600 images a class become the
-    test.
+    """Read all classes; where the source does not divide them, 100 of 600 images per class become
+    the test.
     """
     if source.kind == "class folders":
         decoded = _divided(source)
@@ -95,17 +96,21 @@ def _pickles(source: Source) -> tuple[Pixels, Labels, tuple[str, ...]]:
     classes: list[str] = []
     for file in PICKLES:
         path = source.where / file
-        if path.stat().st_size > unpickle.LARGEST:
-            raise DataError(f"{path} is larger than any Mini-ImageNet file: {REMEDY}.")
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             x, members = _fields(unpickle.read(stream, str(path), REMEDY), path)
+        if images and not source.size and x.shape[1:] != images[0].shape[1:]:
+            raise DataError(
+                f"{path} has images of {x.shape[1:]}, the file before it of "
+                f"{images[0].shape[1:]}: {REMEDY}, or give one size for both with --data.size."
+            )
         for name, rows in members.items():
-            images.append(pixels.resize(x[rows], source.size))
+            images.append(pixels.resize(x[rows], source.size, source.fit))
             labels.append(np.full(len(rows), len(classes), np.int64))
             classes.append(name)
     if len(set(classes)) < len(classes):
         raise DataError(
-            f"{source.where} has a class in two of its pickles, which Mini-ImageNet never has: {REMEDY}."
+            f"{source.where} has a class in two of its pickles, which Mini-ImageNet never has: "
+            f"{REMEDY}."
         )
     return np.concatenate(images), np.concatenate(labels), tuple(classes)
 
@@ -117,32 +122,45 @@ def _fields(fields: dict[str, Any], path: Path) -> tuple[Pixels, dict[str, Label
         and x.dtype == np.uint8
         and x.ndim == 4
         and x.shape[3] == 3
+        and 0 not in x.shape
         and isinstance(members, dict)
         and members
     ):
         rows = {name: _rows(value, len(x)) for name, value in members.items()}
-        if all(len(found) for found in rows.values()):
+        every = np.concatenate(list(rows.values()))
+        if all(len(each) for each in rows.values()) and len(np.unique(every)) == len(every):
             return x, rows
     raise DataError(
-        f"{path} is a pickle but not of Mini-ImageNet's image_data and class_dict: {REMEDY}."
+        f"{path} is a pickle but not of Mini-ImageNet's image_data and class_dict, which name each "
+        f"image once: {REMEDY}."
     )
 
 
 def _rows(value: Any, count: int) -> Labels:
     """Give the row numbers of a class, or none at all if any of them is not a row."""
-    whole = isinstance(value, np.ndarray) or (
+    whole = (isinstance(value, np.ndarray) and value.ndim == 1) or (
         isinstance(value, list) and all(type(n) is int for n in value)
     )
     if not whole or not len(value) or min(value) < 0 or max(value) >= count:
         return np.empty(0, np.int64)
-    return np.asarray(value, np.int64).reshape(-1)
+    return np.asarray(value, np.int64)
+
+
+def count(source: Source) -> int | None:
+    """Count the images of the class folders without reading them."""
+    if source.kind == "pickles":
+        return None
+    parts = [source.where / part for part in PARTS if (source.where / part).is_dir()]
+    if source.kind == "class folders":
+        parts = [part for part in parts if part.name != "val"]
+    return sum(1 for part in parts for folder in subfolders(part) for _ in walk(str(folder), "/"))
 
 
 def _images(folders: list[Path], source: Source) -> tuple[Pixels, Labels]:
     names = [[name for name, _, _ in walk(str(folder), f"{folder}/")] for folder in folders]
     y = np.repeat(np.arange(len(folders)), [len(files) for files in names]).astype(np.int64)
     flat = [name for files in names for name in files]
-    return pixels.stack(flat, lambda name: Path(name).open("rb"), source.size, "Mini-ImageNet"), y
+    return pixels.stack_all(flat, open_file, source.size, "Mini-ImageNet", source.fit), y
 
 
 def _few_shot(source: Source) -> tuple[Pixels, Labels, tuple[str, ...]]:
@@ -161,6 +179,7 @@ def _divided(source: Source) -> Decoded:
     if classes != tuple(folder.name for folder in test):
         odd = sorted(set(classes) ^ {folder.name for folder in test})
         raise DataError(
-            f"{source.where} has {odd[0]} in only one of train and test: both need the same classes."
+            f"{source.where} has {odd[0]} in only one of train and test: both need the same "
+            "classes."
         )
     return Decoded(*_images(train, source), *_images(test, source), classes)

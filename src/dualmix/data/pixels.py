@@ -1,14 +1,16 @@
-"""Pixels: any picture that pillow opens becomes uint8 RGB of one size."""
+"""Pixels: any picture becomes uint8 RGB of one size."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dualmix.data.source import Fit, check_room
 from dualmix.errors import DataError
 
 if TYPE_CHECKING:
@@ -18,9 +20,31 @@ if TYPE_CHECKING:
 
 Read = Callable[[str], IO[bytes]]
 
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""What a picture may be, whatever its name says: formats that hold pixels.
+
+Others are never tried: for EPS, pillow starts Ghostscript, an interpreter of programs.
+"""
+
+
+@contextmanager
+def opened(stream: IO[bytes]) -> Iterator[Image]:
+    """Open a picture of one of the `FORMATS`, the first frame where there are several.
+
+    Raises whatever pillow raises, `OSError` for most files that are none; pictures of more pixels
+    than pillow thinks safe are refused.
+    """
+    from PIL import Image as Pil
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Pil.DecompressionBombWarning)
+        with Pil.open(stream, formats=FORMATS) as image:
+            yield image
+
 
 def rgb(image: Image) -> Image:
-    """Turn a picture of any mode upright and into RGB.
+    """Turn a picture of any mode upright, as its EXIF orientation says, and into RGB.
 
     Transparency is laid over white. Pixels of 16 bits keep their upper eight; floating-point pixels
     may lie in [0, 1] or [0, 255]."""
@@ -50,7 +74,39 @@ def _eight_bits(values: NDArray[Any]) -> Pixels:
     return (values.astype(np.uint32) >> 8).astype(np.uint8)
 
 
-def stack(names: Sequence[str], read: Read, size: int | None, what: str) -> Pixels:
+def fitted(image: Image, size: int, fit: Fit) -> Image:
+    """Bring a picture to a square, antialiased and bilinear.
+
+    ``squeeze`` changes its proportions, ``crop`` cuts off what is longer on both sides alike,
+    ``pad`` lays it on black.
+    """
+    from PIL import Image as Pil
+
+    wide, high = image.size
+    if wide == high == size:
+        return image
+    if wide == high or fit == "squeeze":
+        return image.resize((size, size), Pil.Resampling.BILINEAR)
+    if fit == "crop":
+        side = min(wide, high)
+        left, top = (wide - side) // 2, (high - side) // 2
+        box = (left, top, left + side, top + side)
+        return image.resize((size, size), Pil.Resampling.BILINEAR, box=box)
+    scale = size / max(wide, high)
+    inner = max(1, round(wide * scale)), max(1, round(high * scale))
+    canvas = Pil.new(image.mode, (size, size))
+    at = (size - inner[0]) // 2, (size - inner[1]) // 2
+    canvas.paste(image.resize(inner, Pil.Resampling.BILINEAR), at)
+    return canvas
+
+
+def stack(
+    names: Sequence[str],
+    read: Read,
+    size: int | None,
+    what: str,
+    fit: Fit = "squeeze",
+) -> tuple[Pixels, list[str]]:
     """Decode pictures into one array ``(n, H, W, 3)``.
 
     Parameters
@@ -60,65 +116,91 @@ def stack(names: Sequence[str], read: Read, size: int | None, what: str) -> Pixe
     read
         Opens one picture.
     size
-        Height and width to resize to, antialiased and bilinear; None keeps the one size that all
-        must have.
+        Height and width to resize to; None keeps the one size that all must have.
     what
         The data set, for messages.
+    fit
+        How pictures that are not square are brought to ``size``.
+
+    Returns
+    -------
+    array, list
+        The pictures that could be read, in order, and the names of those that could not.
 
     Raises
     ------
     DataError
-        When some pictures cannot be read, with their number and the first names, or when sizes
-        differ.
+        When sizes differ.
     """
-    from PIL import Image as Pil
-
     result = np.empty((0, 0, 0, 3), np.uint8)
     side: tuple[int, int] | None = (size, size) if size else None
     unreadable: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Pil.DecompressionBombWarning)
-        for row, name in enumerate(names):
-            try:
-                with read(name) as stream, Pil.open(stream) as opened:
-                    image = rgb(opened)
-                    if size and image.size != side:
-                        image = image.resize((size, size), Pil.Resampling.BILINEAR)
-                    pixels = np.asarray(image)
-            except Exception:  # pillow's plugins raise whatever they like on a broken file
-                unreadable.append(name)
-                continue
-            side = side or image.size
-            if image.size != side:
-                wide, high = image.size
-                raise DataError(
-                    f"{what} has images of {side[0]}x{side[1]} and of {wide}x{high} ({name}): "
-                    "give one size for all with --data.size, for example --data.size 64."
-                )
-            if not len(result):
-                result = np.empty((len(names), side[1], side[0], 3), np.uint8)
-            result[row] = pixels
+    row = 0
+    for name in names:
+        try:
+            with read(name) as stream, opened(stream) as image:
+                picture = rgb(image)
+                if size:
+                    picture = fitted(picture, size, fit)
+                pixels = np.asarray(picture)
+        except MemoryError:
+            raise
+        except Exception:  # pillow's plugins raise whatever they like on a broken file
+            unreadable.append(name)
+            continue
+        side = side or picture.size
+        if picture.size != side:
+            wide, high = picture.size
+            raise DataError(
+                f"{what} has images of {side[0]}x{side[1]} and of {wide}x{high} ({name}): "
+                "give one size for all with --data.size, for example --data.size 64."
+            )
+        if not len(result):
+            check_room(len(names) * side[0] * side[1] * 3, what)
+            result = np.empty((len(names), side[1], side[0], 3), np.uint8)
+        result[row] = pixels
+        row += 1
+    return result[:row], unreadable
+
+
+def stack_all(
+    names: Sequence[str],
+    read: Read,
+    size: int | None,
+    what: str,
+    fit: Fit = "squeeze",
+    remedy: str = "remove or replace and try again",
+) -> Pixels:
+    """Decode pictures as `stack` does, and raise `DataError` with their number and the first names
+    unless all can be read.
+    """
+    x, unreadable = stack(names, read, size, what, fit)
     if unreadable:
-        first = ", ".join(unreadable[:3]) + (", ..." if len(unreadable) > 3 else "")
         count = (
             "1 file that is no readable image"
             if len(unreadable) == 1
             else f"{len(unreadable)} unreadable images"
         )
-        raise DataError(f"{what} has {count} ({first}): remove or replace and try again.")
-    return result
+        raise DataError(f"{what} has {count} ({first(unreadable)}): {remedy}.")
+    return x
 
 
-def resize(x: Pixels, size: int | None) -> Pixels:
-    """Resize images ``(n, H, W, C)`` to a square, antialiased and bilinear; None changes nothing."""
+def first(names: Sequence[str]) -> str:
+    """Write the first names of a list."""
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def resize(x: Pixels, size: int | None, fit: Fit = "squeeze") -> Pixels:
+    """Bring images ``(n, H, W, C)`` to a square as `fitted` does; None changes nothing."""
     if size is None or x.shape[1:3] == (size, size):
         return x
     from PIL import Image as Pil
 
+    if 0 in x.shape[1:]:
+        raise DataError(f"Images of the shape {x.shape[1:]} have no pixel: give images of a size.")
+    check_room(len(x) * size * size * x.shape[3], "The resized set")
     result = np.empty((len(x), size, size, x.shape[3]), np.uint8)
     for row, image in enumerate(x):
         flat = image[:, :, 0] if x.shape[3] == 1 else image
-        resized = np.asarray(Pil.fromarray(flat).resize((size, size), Pil.Resampling.BILINEAR))
-        result[row] = resized.reshape(size, size, x.shape[3])
+        result[row] = np.asarray(fitted(Pil.fromarray(flat), size, fit)).reshape(result.shape[1:])
     return result

@@ -13,7 +13,9 @@ Count = Callable[[int], int]
 
 
 def share(held_out: float) -> Count:
-    """Count a share of a class for testing, at least one image and never the last one of the class."""
+    """Count a share of a class for testing, at least one image and never the last one of the
+    class.
+    """
     return lambda n: min(max(1, round(held_out * n)), n - 1)
 
 

@@ -14,46 +14,48 @@ from pydantic import field_validator
 from dualmix.data.split import share
 from dualmix.errors import ConfigError
 from dualmix.rng import generator
-from dualmix.settings import Settings, value
+from dualmix.settings import Settings, setting
 
 
 class Stream(Settings):
     """How a data set becomes a stream."""
 
-    tasks: int | None = value(
+    tasks: int | None = setting(
         None,
         "number of tasks, each with its own classes; none: the data set's usual number",
         paper="20 on all three sets",
         source="paper",
         ge=1,
     )
-    first: int | None = value(
+    first: int | None = setting(
         None,
         "end the stream after this many tasks; none: after the last",
         paper="-",
         source="ours",
         ge=1,
     )
-    batch: int = value(10, "images a stream batch", paper="10", source="paper", ge=1)
-    epochs: int = value(
+    batch: int = setting(10, "images per stream batch", paper="10", source="paper", ge=1)
+    epochs: int = setting(
         1, "passes over a task before the next begins", paper="1 (online)", source="paper", ge=1
     )
-    class_order: Literal["shuffled", "fixed"] | tuple[int, ...] = value(
+    class_order: Literal["shuffled", "fixed"] | tuple[int, ...] = setting(
         "shuffled",
-        "classes to tasks: shuffled (by order_seed), fixed (0, 1, 2, ...) or a list of class numbers, e.g. [3,1,0,2]",
+        "classes to tasks: shuffled (by order_seed), fixed (0, 1, 2, ...) or a list of class "
+        "numbers, e.g. [3,1,0,2]",
         paper="classes assigned at random",
         source="paper",
     )
-    incomplete: Literal["keep", "drop"] = value(
+    incomplete: Literal["keep", "drop"] = setting(
         "keep",
         "what becomes of a task's last batch when it is not full",
         source="ours",
         paper="- (the reference code drops it; batches of 10 always fill up)",
     )
 
-    validation: float = value(
+    validation: float = setting(
         0.0,
-        "test on this share of each class's training images, kept out of the stream, and on no test image; 0: do not",
+        "test on this share of each class's training images, kept out of the stream, and on no "
+        "test image; 0: do not",
         source="ours",
         ge=0,
         lt=1,
@@ -71,8 +73,8 @@ class Stream(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The classes of one task, its training rows in the order of the stream (one line an epoch) and
-    its test rows.
+    """The classes of one task, its training rows in the order of the stream (one line per epoch)
+    and its test rows.
 
     Where `Stream.validation` is above 0, test rows are rows of the training images.
     """
@@ -169,13 +171,15 @@ def plan(
     tasks = settings.tasks or 1
     if tasks > len(order):
         raise ConfigError(
-            f"stream.tasks is {tasks}, but there are {len(order)} classes: give --stream.tasks {len(order)} or fewer."
+            f"stream.tasks is {tasks}, but there are {len(order)} classes: give --stream.tasks "
+            f"{len(order)} or fewer."
         )
     planned = []
     first = tasks if settings.first is None else settings.first
     if first > tasks:
         raise ConfigError(
-            f"stream.first is {first}, but there are {tasks} tasks: --stream.first {tasks} is the most."
+            f"stream.first is {first}, but there are {tasks} tasks: --stream.first {tasks} is the "
+            "most."
         )
     for number, members in enumerate(np.array_split(order, tasks)[:first]):
         rows = np.flatnonzero(np.isin(train_y, members))
@@ -189,12 +193,14 @@ def plan(
         ]
         if settings.incomplete == "drop" and len(rows) < settings.batch:
             raise ConfigError(
-                f"Task {number + 1} has {len(rows)} training images, fewer than stream.batch {settings.batch}, and "
-                "stream.incomplete is drop: nothing would be learned from it; use --stream.incomplete keep."
+                f"Task {number + 1} has {len(rows)} training images, fewer than stream.batch "
+                f"{settings.batch}, and stream.incomplete is drop: nothing would be learned from "
+                "it; use --stream.incomplete keep."
             )
         if not len(test):
             raise ConfigError(
-                f"Task {number + 1} (classes {members.tolist()}) has no test image: add some or use fewer tasks."
+                f"Task {number + 1} (classes {members.tolist()}) has no test image: add some or "
+                "use fewer tasks."
             )
         planned.append(Task(tuple(int(c) for c in members), np.stack(shuffled), test))
     return Plan(tuple(planned), len(order), settings.batch, settings.incomplete)
@@ -221,6 +227,7 @@ def _class_order(setting: str | Sequence[int], classes: int, order_seed: int) ->
     order = np.asarray(setting, dtype=np.int64)
     if order.max() >= classes:
         raise ConfigError(
-            f"stream.class_order names class {order.max()}, but the data have classes 0 to {classes - 1}."
+            f"stream.class_order names class {order.max()}, but the data have classes 0 to "
+            f"{classes - 1}."
         )
     return order

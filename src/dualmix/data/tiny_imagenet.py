@@ -14,7 +14,7 @@ import numpy as np
 
 from dualmix.data import pixels
 from dualmix.data.images import Decoded, Labels, Pixels, subset_note
-from dualmix.data.source import Source, missing, stamps
+from dualmix.data.source import Source, missing, open_file, parsing, read_file, stamps
 from dualmix.errors import DataError
 
 if TYPE_CHECKING:
@@ -39,13 +39,15 @@ def find(root: Path, data: Data) -> Source:
         lost = [path for path in needed if not path.exists()]
         if lost:
             raise DataError(
-                f"{where} lacks {lost[0].relative_to(where)}: unpack the public zip again or {REMEDY}."
+                f"{where} lacks {lost[0].relative_to(where)}: unpack the public zip again or "
+                f"{REMEDY}."
             )
         folders = [path for path in (where / "train").glob("*/images") if path.is_dir()]
-        return Source("folder", where, stamps([*needed, *folders], where), data.size)
+        marks = stamps([*needed, *folders], where)
+        return Source("folder", where, marks, data.size, fit=data.fit)
     archive = root / f"{NAME}.zip"
     if archive.is_file():
-        return Source("archive", archive, stamps([archive], root), data.size)
+        return Source("archive", archive, stamps([archive], root), data.size, fit=data.fit)
     raise missing("Tiny-ImageNet", "tiny_imagenet", root, NAME)
 
 
@@ -67,26 +69,28 @@ def decode(source: Source) -> Decoded:
     ``wnids.txt``.
     """
     if source.kind == "folder":
+        names = _listing(source.where)
         return _decode(
-            source, _Tree(_listing(source.where), lambda name: (source.where / name).read_bytes())
+            source, _Tree(names, lambda name: read_file(source.where / name, LARGEST, REMEDY))
         )
     import zipfile
 
-    try:
-        with zipfile.ZipFile(source.where) as archive:
-            sizes = {
-                entry.filename: entry.file_size
-                for entry in archive.infolist()
-                if not entry.is_dir()
-            }
-            inside = {
-                name.removeprefix(f"{NAME}/"): name
-                for name, size in sizes.items()
-                if size <= LARGEST
-            }
-            return _decode(source, _Tree(tuple(inside), lambda name: archive.read(inside[name])))
-    except (zipfile.BadZipFile, OSError, EOFError):
-        raise DataError(f"{source.where} is cut short or damaged: {REMEDY}.") from None
+    with (
+        parsing(f"{source.where} is cut short or damaged: {REMEDY}."),
+        open_file(source.where) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
+        inside = {
+            entry.filename.removeprefix(f"{NAME}/"): entry.filename
+            for entry in archive.infolist()
+            if not entry.is_dir() and entry.file_size <= LARGEST
+        }
+        return _decode(source, _Tree(tuple(inside), lambda name: archive.read(inside[name])))
+
+
+def count(source: Source) -> int | None:
+    """Count the images of the unpacked folder without reading them."""
+    return len(_listing(source.where)) - 2 if source.kind == "folder" else None
 
 
 def _listing(where: Path) -> tuple[str, ...]:
@@ -118,16 +122,22 @@ def _decode(source: Source, tree: _Tree) -> Decoded:
             else "classes it lists"
         )
         raise DataError(f"{source.where} lacks {first}: {REMEDY}.")
-    decoded = Decoded(*_stack(train, tree, source.size), *_stack(test, tree, source.size), classes)
+    decoded = Decoded(*_stack(train, tree, source), *_stack(test, tree, source), classes)
     fewer = subset_note(decoded, 200, 500, 50)
     return replace(
         decoded, notes=("tests on the 50-a-class validation split", *([fewer] if fewer else []))
     )
 
 
-def _stack(part: list[tuple[str, int]], tree: _Tree, size: int | None) -> tuple[Pixels, Labels]:
+def _stack(part: list[tuple[str, int]], tree: _Tree, source: Source) -> tuple[Pixels, Labels]:
     names = [name for name, _ in part]
-    x = pixels.stack(names, lambda name: io.BytesIO(tree.read(name)), size, "Tiny-ImageNet")
+    x = pixels.stack_all(
+        names,
+        lambda name: io.BytesIO(tree.read(name)),
+        source.size,
+        "Tiny-ImageNet",
+        source.fit,
+    )
     return x, np.array([index for _, index in part], dtype=np.int64)
 
 

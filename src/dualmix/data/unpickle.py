@@ -9,6 +9,7 @@ object whose attributes could be set, and everything else is refused when it is 
 
 from __future__ import annotations
 
+import io
 import math
 import pickletools
 from collections.abc import Callable
@@ -47,7 +48,7 @@ class _Kind:
     code: str
     order: str = ""
 
-    def build(self, state: Any) -> _Kind:
+    def build(self, state: Any, _: Callable[[str], bytes]) -> _Kind:
         match state:
             case (3, "|" | "<" | ">" as order, None, None, None, -1, -1, 0):
                 self.order = order
@@ -64,10 +65,11 @@ class _Array:
 
     array: NDArray[Any] | None = None
 
-    def build(self, state: Any) -> NDArray[Any]:
+    def build(self, state: Any, latin: Callable[[str], bytes]) -> NDArray[Any]:
         match state:
             case (1, tuple(shape), _Kind() as kind, bool(fortran), bytes() | str() as raw):
-                self.array = _array(raw, kind, shape, "F" if fortran else "C")
+                data = latin(raw) if isinstance(raw, str) else raw
+                self.array = _array(data, kind, shape, "F" if fortran else "C")
                 return self.array
         raise _RefusedError("an array of something else than whole numbers")
 
@@ -85,24 +87,23 @@ _ADMITTED = {
 }
 
 
-def _array(
-    raw: bytes | bytearray | str, kind: _Kind, shape: tuple[Any, ...], order: Any
-) -> NDArray[Any]:
+def _array(raw: bytes | bytearray, kind: _Kind, shape: tuple[Any, ...], order: Any) -> NDArray[Any]:
     if (
         len(shape) > 4
         or not all(type(n) is int and n >= 0 for n in shape)
         or order not in ("C", "F")
     ):
         raise _RefusedError("an array of an impossible shape")
-    data = raw.encode("latin-1") if isinstance(raw, str) else raw
     dtype = kind.dtype()
-    if len(data) != math.prod(shape) * dtype.itemsize:
+    if len(raw) != math.prod(shape) * dtype.itemsize:
         raise _RefusedError("an array whose bytes do not fill its shape")
-    return np.frombuffer(data, dtype).reshape(shape, order=order)
+    return np.frombuffer(raw, dtype).reshape(shape, order=order)
 
 
-def _apply(token: Any, arguments: Any) -> Any:
-    """Do what an admitted name would do with the arguments such files give it, and with no others."""
+def _apply(token: Any, arguments: Any, latin: Callable[[str], bytes]) -> Any:
+    """Do what an admitted name would do with the arguments such files give it, and with no
+    others.
+    """
     match token, arguments:
         case _Token("reconstruct"), (_Token("ndarray"), (0,), b"b" | "b"):
             return _Array()
@@ -116,14 +117,15 @@ def _apply(token: Any, arguments: Any) -> Any:
         ):
             return _array(raw, kind, shape, order)
         case _Token("encode"), (str(text), "latin1" | "latin-1"):
-            return text.encode("latin-1")
+            return latin(text)
     raise _RefusedError("a call")
 
 
 class _Machine:
     """The stack, the memo and the permitted steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self.room = size
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -143,6 +145,15 @@ class _Machine:
                 raise _RefusedError(f"the step {name}")
         (result,) = self.stack
         return result
+
+    def latin(self, text: str) -> bytes:
+        """Turn a text into bytes; all together are no more than the file has, or one text would be
+        turned again and again until the memory is full.
+        """
+        self.room -= len(text)
+        if self.room < 0:
+            raise _RefusedError("the same text many times over")
+        return text.encode("latin-1")
 
     def mark(self, _: Any) -> None:
         self.marks.append(len(self.stack))
@@ -220,13 +231,13 @@ class _Machine:
 
     def reduce(self, _: Any) -> None:
         arguments, token = self.stack.pop(), self.stack.pop()
-        self.stack.append(_apply(token, arguments))
+        self.stack.append(_apply(token, arguments, self.latin))
 
     def build(self, _: Any) -> None:
         state, target = self.stack.pop(), self.stack.pop()
         if not isinstance(target, _Array | _Kind):
             raise _RefusedError("a change of an object")
-        self.stack.append(target.build(state))
+        self.stack.append(target.build(state, self.latin))
 
 
 _LITERALS = {
@@ -288,24 +299,19 @@ def read(stream: IO[bytes], name: str, remedy: str) -> dict[str, Any]:
     DataError
         When the file asks for anything else, is cut short, or is no pickle. Nothing in it has run.
     """
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    if size > LARGEST:
+        raise DataError(f"{name} is far larger than such a file can be: {remedy}.")
     try:
-        result = _Machine().run(stream)
+        result = _Machine(size).run(stream)
     except _RefusedError as reason:
         raise DataError(
             f"{name} was refused before anything in it could run, because it holds {reason}, "
             f"which such a file never needs: {remedy}."
         ) from None
-    except (
-        ValueError,
-        IndexError,
-        KeyError,
-        TypeError,
-        EOFError,
-        OverflowError,
-        MemoryError,
-        RecursionError,
-    ):
-        raise DataError(f"{name} is cut short or damaged: {remedy}.") from None
+    except Exception as fault:  # pickletools raises whatever its readers of numbers raise
+        raise DataError(f"{name} is cut short or damaged: {remedy}.") from fault
     if type(result) is not dict:
         raise DataError(
             f"{name} does not hold a dictionary, so it is not the file it should be: {remedy}."

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dualmix.data import cache, cifar100, mini_imagenet, tiny_imagenet
-from dualmix.data.catalog import DATASETS, Dataset
+from dualmix.data.catalog import DATASETS, Dataset, load_installed, title
 from dualmix.data.catalog import root as data_root
 from dualmix.data.config import Data
 from dualmix.data.images import Decoded, check, fingerprint
@@ -41,7 +45,7 @@ class Report:
     train, test, classes, shape
         Numbers of images and classes, and (C, H, W); 0 where nothing could be read.
     train_span, test_span
-        The fewest and the most images a class.
+        The fewest and the most images per class.
     fingerprint
         sha256 of the decoded content.
     verdict
@@ -67,11 +71,31 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of ``data list``; ``present`` is None where the user brings the files."""
+    """A line of ``data list``.
+
+    Attributes
+    ----------
+    name, doc
+        The data set and what it is.
+    present
+        None where the user brings the files.
+    where
+        The place it was found in, or the root where it is not there.
+    images
+        Images that are there, or None while nobody has counted them.
+    full
+        Images of the full set, or None where there is no such number.
+    size, decoded
+        Bytes of the files and of their decoded copies.
+    problem
+        Why it cannot be used.
+    """
 
     name: str
     present: bool | None
     where: str
+    images: int | None
+    full: int | None
     size: int
     decoded: int
     doc: str
@@ -88,14 +112,14 @@ def verify(data: Data) -> Report:
         report.
     """
     dataset = DATASETS[data.name]
-    root = data_root(data.root)
-    with readable(dataset.title):
+    with readable(title(data)):
+        root = data_root(data.root)
         source = dataset.find(root, data)
         files = tuple(_file(path, dataset) for path in _paths(dataset, source))
     try:
-        with readable(dataset.title):
+        with readable(title(data)):
             decoded = dataset.decode(source)
-        check(decoded, dataset.title)
+            check(decoded, dataset.title)
     except DataError as fault:
         verdict = (f"damaged: {fault}",)
         return Report(
@@ -115,7 +139,8 @@ def verify(data: Data) -> Report:
     _, height, width, channels = decoded.train_x.shape
     mark = fingerprint(decoded)
     lines, ok = _judge(dataset, decoded, data.size, files)
-    stale = _stale(data.name, source, root, dataset.version, mark)
+    with readable(title(data)):
+        stale = _stale(data.name, source, root, dataset.version, mark)
     return Report(
         name=data.name,
         where=str(source.where),
@@ -138,7 +163,8 @@ _VERDICTS = {
         False,
     ),
     cifar100.OTHER_ORDER: (
-        "official content in another order: results are comparable, but sample order differs from other tools",
+        "official content in another order: results are comparable, but sample order differs from "
+        "other tools",
         True,
     ),
     cifar100.UNKNOWN_ORDER: (
@@ -187,13 +213,21 @@ def _span(decoded: Decoded, part: str) -> tuple[int, int]:
 
 def _stale(name: str, source: Source, root: Path, version: int, mark: str) -> list[str]:
     """Compare every decoded copy, pixel by pixel, with the source."""
-    stem = f"{name}-{source.signature(root, version)}"
-    found = [(place / stem, cache.opened(place / stem)) for place in cache.places(root)]
-    return [
-        f"the decoded copy differs from the files: delete {folder} and it is made again"
-        for folder, images in found
-        if images is not None and not images.fingerprint == fingerprint(images) == mark
-    ]
+    said = []
+    for place in cache.places(root):
+        folder = place / f"{name}-{source.signature(root, version)}"
+        try:
+            images = cache.opened(folder)
+        except cache.DamagedError as fault:
+            said.append(
+                f"the decoded copy {folder} is damaged ({fault}): the next run makes it again"
+            )
+            continue
+        if images is not None and images.fingerprint != mark:
+            said.append(
+                f"the decoded copy differs from the files: delete {folder} and it is made again"
+            )
+    return said
 
 
 def _paths(dataset: Dataset, source: Source) -> list[Path]:
@@ -214,30 +248,85 @@ def _file(path: Path, dataset: Dataset) -> File:
 
 
 def listing(root: Path) -> list[Entry]:
-    """Say of every data set whether it is below the root, and how large it and its decoded copies
-    are.
+    """Say of every data set whether it is below the root, how many images it has there, and how
+    large it and its decoded copies are. The user's own files are those that were decoded before.
     """
-    return [_entry(dataset, root) for dataset in DATASETS.values()]
+    load_installed()
+    with readable("The data folder"):
+        copies = [
+            (folder, _meta(folder))
+            for place in cache.places(root)
+            for folder in (sorted(place.iterdir()) if place.is_dir() else ())
+        ]
+        return [
+            entry
+            for dataset in DATASETS.values()
+            for entry in _entries(
+                dataset, root, [c for c in copies if c[0].name.rpartition("-")[0] == dataset.name]
+            )
+        ]
 
 
-def _entry(dataset: Dataset, root: Path) -> Entry:
-    copies = {folder for place in cache.places(root) for folder in place.glob(f"{dataset.name}-*")}
-    decoded = sum(_bytes(folder) for folder in copies)
+Copy = tuple[Path, dict[str, Any]]
+
+
+def _meta(folder: Path) -> dict[str, Any]:
+    """Read what a copy says of itself; nothing where it is damaged or of another version."""
+    try:
+        return cache.read_meta(folder) or {}
+    except cache.DamagedError:
+        return {}
+
+
+def _entries(dataset: Dataset, root: Path, copies: list[Copy]) -> Iterator[Entry]:
+    full = _full(dataset)
     if dataset.own:
-        return Entry(dataset.name, None, "--data.path", 0, decoded, dataset.doc)
+        yield Entry(dataset.name, None, "--data.path", None, full, 0, 0, dataset.doc)
+        for where in sorted({str(meta["where"]) for _, meta in copies if meta}):
+            mine = [copy for copy in copies if copy[1].get("where") == where]
+            images: int | None = sum(mine[-1][1]["images"])
+            decoded = sum(_bytes(folder) for folder, _ in mine)
+            path = Path(where)
+            present = path.exists()
+            size = _bytes(path) if present else 0
+            problem = "" if present else f"{where} is gone"
+            yield Entry(dataset.name, present, where, images, full, size, decoded, "", problem)
+        return
+    decoded = sum(_bytes(folder) for folder, _ in copies)
     try:
         with readable(dataset.title):
             source = dataset.find(root, Data(name=dataset.name, root=root))
+            images = _count(dataset, source, root, copies)
     except DataError as fault:
-        return Entry(dataset.name, False, str(root), 0, decoded, dataset.doc, str(fault))
-    if source.kind == "pickles":
-        size = sum(path.stat().st_size for path in _paths(dataset, source))
-    else:
-        size = _bytes(source.where)
-    return Entry(dataset.name, True, str(source.where), size, decoded, dataset.doc)
+        yield Entry(dataset.name, False, str(root), None, full, 0, decoded, dataset.doc, str(fault))
+        return
+    few = _paths(dataset, source)
+    size = sum(path.stat().st_size for path in few) if few else _bytes(source.where)
+    if source.kind == "plugin":
+        size = sum(size for _, size, _ in source.stamps[:-1])
+    yield Entry(dataset.name, True, str(source.where), images, full, size, decoded, dataset.doc)
+
+
+def _full(dataset: Dataset) -> int | None:
+    if dataset.classes is None or dataset.train is None or dataset.test is None:
+        return None
+    return dataset.classes * (dataset.train + dataset.test)
+
+
+def _count(dataset: Dataset, source: Source, root: Path, copies: list[Copy]) -> int | None:
+    """Count the images that are there: as decoded, else by the files where each is an image."""
+    stem = f"{dataset.name}-{source.signature(root, dataset.version)}"
+    for folder, meta in copies:
+        if folder.name == stem and meta:
+            return sum(meta["images"])
+    return dataset.count(source)
 
 
 def _bytes(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    """Add up the sizes of a file or of all files in a folder; what vanishes meanwhile counts 0."""
+    total = 0
+    for each in [path] if path.is_file() else path.rglob("*"):
+        with suppress(OSError):
+            facts = each.lstat()
+            total += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return total

@@ -1,5 +1,6 @@
-"""Proposition 1 put to the test: does less covariance (Eq. 5) mean a smaller forgetting gap (Eq.
-4)?
+"""Proposition 1 put to the test: does less covariance mean a smaller forgetting gap?
+
+The covariance CO is Eq. 5 and the forgetting gap FG Eq. 4 of Fan et al. 2023, arXiv:2303.07864.
 """
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dualmix.rng import generator
 
 if TYPE_CHECKING:
-    from dualmix.report.runs import Run
+    from dualmix.runs.records import Run
 
 FEWEST = 3
 """Augmentations that a ranking needs."""
@@ -109,51 +109,75 @@ class Verdict:
         )
 
 
-def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Return the rank correlation, or none where one side does not vary or is not known."""
-    from scipy.stats import spearmanr
+def average_ranks(values: Floats) -> Floats:
+    """Return ranks from 1 along the last axis; equal values share the mean of their ranks.
 
-    if len(a) < FEWEST or len(set(a)) < 2 or len(set(b)) < 2 or not np.isfinite([a, b]).all():
-        return None
-    return float(spearmanr(a, b).statistic)
+    Examples
+    --------
+    >>> average_ranks(np.array([0.3, 0.1, 0.3, 0.2]))
+    array([3.5, 1. , 3.5, 2. ])
+    """
+    mine, others = values[..., :, None], values[..., None, :]
+    ranks: Floats = (mine > others).sum(-1) + ((mine == others).sum(-1) + 1) / 2
+    return ranks
 
 
-def correlation(draw: Callable[[NDArray[np.int64]], float | None], n: int) -> Correlation:
+def spearman(a: Floats, b: Floats) -> Floats:
+    """Return Spearman's rank correlation along the last axis: Pearson's of the average ranks.
+
+    NaN stands where one side does not vary or is not known, and for fewer than `FEWEST` values.
+    """
+    n = a.shape[-1]
+    if n < FEWEST:
+        return np.full(a.shape[:-1], np.nan)
+    x, y = (average_ranks(side) - (n + 1) / 2 for side in (a, b))
+    scale = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    known = (scale > 0) & np.isfinite(a).all(-1) & np.isfinite(b).all(-1)
+    rho: Floats = np.divide((x * y).sum(-1), scale, out=np.full(scale.shape, np.nan), where=known)
+    return rho
+
+
+def bootstrap(statistic: Callable[[NDArray[np.int64]], Floats], n: int) -> Correlation:
     """Return a statistic over all `n` items, and its spread over resamples of them.
 
     Parameters
     ----------
-    draw
-        The statistic over given items.
+    statistic
+        From the items' numbers along the last axis to one value each; NaN where there is none.
     """
-    rng = generator(0, "bootstrap", n)
-    drawn = [draw(rng.integers(0, n, n)) for _ in range(RESAMPLES)] if n else []
-    known = [rho for rho in drawn if rho is not None and math.isfinite(rho)]
-    low, high = np.quantile(known, [0.025, 0.975]) if known else (None, None)
-    return Correlation(
-        draw(np.arange(n)),
-        None if low is None else float(low),
-        None if high is None else float(high),
-        n,
-    )
+    if not n:
+        return Correlation(None, None, None, 0)
+    resamples = generator(0, "bootstrap", n).integers(0, n, (RESAMPLES, n))
+    drawn = statistic(resamples)
+    known = drawn[np.isfinite(drawn)]
+    low, high = np.quantile(known, [0.025, 0.975]).tolist() if len(known) else (None, None)
+    return Correlation(_known(statistic(np.arange(n))), low, high, n)
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> Correlation:
+    """Return the rank correlation of two lists, with its spread over resamples of their pairs."""
+    x, y = np.array(a, dtype=np.float64), np.array(b, dtype=np.float64)
+    return bootstrap(lambda rows: spearman(x[rows], y[rows]), len(x))
 
 
 def border(run: str, record: Mapping[str, Any]) -> Border:
     """Rank the augmentations that were measured on one model."""
-    found = [one for one in record["operators"].values() if "gap" in one]
-    agree = overruled = 0
-    pairs = list(combinations(found, 2))
-    for a, b in pairs:
-        lower = np.sign(a["covariance"] - b["covariance"])
-        if lower == np.sign(a["gap"] - b["gap"]):
-            agree += 1
-        elif lower == np.sign(a["gap_variance"] - b["gap_variance"]):
-            overruled += 1
-    rho = spearman([one["covariance"] for one in found], [one["gap"] for one in found])
-    return Border(run, record["task"], rho, agree, len(pairs), overruled)
+    measured = [one for one in record["operators"].values() if "gap" in one]
+    covariance, gap, variance = (
+        np.array([one[field] for one in measured], dtype=np.float64)
+        for field in ("covariance", "gap", "gap_variance")
+    )
+    first, second = np.triu_indices(len(measured), 1)
+    lower, lower_gap, lower_variance = (
+        np.sign(side[first] - side[second]) for side in (covariance, gap, variance)
+    )
+    agree = lower == lower_gap
+    overruled = ~agree & (lower == lower_variance)
+    rho = _known(spearman(covariance, gap))
+    return Border(run, record["task"], rho, int(agree.sum()), len(first), int(overruled.sum()))
 
 
-def check(runs: Iterable[Run]) -> list[Verdict]:
+def verdicts(runs: Iterable[Run]) -> list[Verdict]:
     """Put the proposition to the test on every stream that has the runs for it."""
     models: dict[str, list[tuple[str, list[Mapping[str, Any]]]]] = {}
     trained: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -168,7 +192,8 @@ def check(runs: Iterable[Run]) -> list[Verdict]:
             scores = (run.scores["average_accuracy"], run.scores["forgetting"])
             trained.setdefault(stream, {}).setdefault(operator, []).append(scores)
     return [
-        verdict(stream, found, trained.get(stream, {})) for stream, found in sorted(models.items())
+        verdict(stream, probed, trained.get(stream, {}))
+        for stream, probed in sorted(models.items())
     ]
 
 
@@ -178,7 +203,7 @@ def verdict(
     trained: Mapping[str, Sequence[tuple[float, float]]],
 ) -> Verdict:
     """Rank augmentations on each model, and their averages against what training with each gave."""
-    records = [(run, record) for run, found in models for record in found]
+    records = [(run, record) for run, probed in models for record in probed]
     borders = [b for b in (border(run, record) for run, record in records) if b.pairs]
     names = list(dict.fromkeys(name for _, record in records for name in record["operators"]))
     operators = [
@@ -187,21 +212,20 @@ def verdict(
     ]
     known = [one for one in operators if one.accuracy is not None]
 
-    def against(a: str, b: str) -> Correlation:
-        x, y = ([float(getattr(one, field)) for one in known] for field in (a, b))
-        return correlation(
-            lambda rows: spearman([x[i] for i in rows], [y[i] for i in rows]), len(known)
-        )
+    rhos = np.array([math.nan if b.rho is None else b.rho for b in borders])
 
-    def mean_rho(rows: NDArray[np.int64]) -> float | None:
-        rhos = [rho for i in rows if (rho := borders[i].rho) is not None]
-        return float(np.mean(rhos)) if rhos else None
+    def against(a: str, b: str) -> Correlation:
+        return rank_correlation(*([getattr(one, field) for one in known] for field in (a, b)))
+
+    def mean_rho(rows: NDArray[np.int64]) -> Floats:
+        drawn = np.ma.masked_invalid(rhos[rows])
+        return np.ma.filled(drawn.mean(-1), np.nan)
 
     return Verdict(
         stream,
         tuple(borders),
         tuple(sorted(operators, key=lambda one: one.covariance)),
-        gap=correlation(mean_rho, len(borders)),
+        gap=bootstrap(mean_rho, len(borders)),
         accuracy=against("covariance", "accuracy"),
         forgetting=against("covariance", "forgetting"),
         mean_variance=against("mean_variance", "accuracy"),
@@ -209,13 +233,17 @@ def verdict(
     )
 
 
+def _known(value: Floats) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
 def _average(
     name: str,
-    found: Sequence[Mapping[str, float] | None],
+    measured: Sequence[Mapping[str, float] | None],
     trained: Mapping[str, Sequence[tuple[float, float]]],
 ) -> Operator:
     def mean(field: str) -> float:
-        values = [one[field] for one in found if one is not None and field in one]
+        values = [one[field] for one in measured if one is not None and field in one]
         return float(np.mean(values)) if values else math.nan
 
     runs = trained.get(name, ())
@@ -256,4 +284,5 @@ def _stream(run: Run) -> str:
         if path.startswith(("data.", "stream.", "model."))
         and path not in ("stream.first", "stream.tasks")
     ]
-    return f"{run.content.name}{subset}, {tasks} tasks, {at['method.kind']}, memory {run.memory or 0}{''.join(other)}"
+    name = f"{run.content.name}{subset}, {tasks} tasks, {at['method.kind']}"
+    return f"{name}, memory {run.memory or 0}{''.join(other)}"

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import altair as alt
+from altair.utils import schemapi
 
-from dualmix.paper.tables import BOUNDS
-from dualmix.report.runs import ROWS, Content, Group, rank
+from dualmix.paper.numbers import BOUNDS, ROWS, rank
 from dualmix.runs import metrics
+from dualmix.runs.records import Content, Group
 
 COLOURS = (
     "#e69f00",
@@ -45,7 +46,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class FigureView:
     """A figure for one data set and memory."""
 
     name: str
@@ -66,7 +67,7 @@ class Figure:
     title: str
     caption: str
     command: str
-    views: tuple[View, ...] = ()
+    views: tuple[FigureView, ...] = ()
 
 
 class Place(NamedTuple):
@@ -91,8 +92,11 @@ def chart_of(values: list[Record]) -> alt.Chart:
 
 
 def spec_of(chart: Any) -> Record:
-    """Return a chart's specification; the page sets its colours."""
-    spec: Record = chart.to_dict()
+    """Return a chart's specification; the page sets its colours.
+
+    Altair's debug mode says whether it is checked against the schema of Vega-Lite.
+    """
+    spec: Record = chart.to_dict(validate=schemapi.DEBUG_MODE)
     spec.pop("config", None)
     return spec
 
@@ -126,8 +130,8 @@ def by_place(groups: Iterable[Group]) -> list[tuple[Place, list[Group]]]:
     groups = list(groups)
     sizes: dict[Place, set[int]] = {}
     for group in groups:
-        found = sizes.setdefault(Place(group.content, None, group.first), set())
-        found.update([] if group.memory is None else [group.memory])
+        memories = sizes.setdefault(Place(group.content, None, group.first), set())
+        memories.update([] if group.memory is None else [group.memory])
     places: list[Place] = []
     for stream, held in sizes.items():
         places += [stream._replace(memory=memory) for memory in sorted(held)] or [stream]
@@ -198,7 +202,7 @@ def lines_over_tasks(
 
 
 def points(curve: Sequence[metrics.Interval | None], **more: Any) -> list[Record]:
-    """Return a row a task of a curve, without the tasks that have no value."""
+    """Return one row per task of a curve, without the tasks that have no value."""
     return [
         {"task": number, **spread(one), **more}
         for number, one in enumerate(curve, start=1)

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from dualmix.paper.tables import SEEDS, own
-from dualmix.report.runs import Group
-from dualmix.sweeps.executors import as_flag
+from dualmix.config.plain import as_flag
+from dualmix.paper.grids import own
+from dualmix.paper.numbers import SEEDS
+from dualmix.runs.records import Group
 
 
 def flag(value: Any) -> str:
@@ -16,7 +17,7 @@ def flag(value: Any) -> str:
     return shlex.quote(as_flag(value))
 
 
-def sweep(
+def sweep_command(
     grid: str, methods: Sequence[str], data: str = "", memory: int | None = None, seeds: int = SEEDS
 ) -> str:
     """Return the sweep that trains some rows of one of the paper's grids."""
@@ -26,7 +27,7 @@ def sweep(
     return " ".join([*words, f"--seeds {seeds}"])
 
 
-def again(group: Group) -> str:
+def rerun_command(group: Group) -> str:
     """Return the command that trains the runs of a group."""
     words = [f"dualmix run {shlex.quote(group.runs[0].preset)} --data.name {group.content.name}"]
     path = group.runs[0].settings["data.path"]
@@ -40,10 +41,10 @@ def again(group: Group) -> str:
     return f"for seed in {listed}; do {' '.join(words)} --seed $seed; done"
 
 
-def cell(grid: str, label: str, data: str, memory: int | None, group: Group | None) -> str:
+def cell_command(grid: str, label: str, data: str, memory: int | None, group: Group | None) -> str:
     """Return the command for a cell: what trained it, or for a missing one what would."""
     if group is None:
-        return sweep(grid, [label], data, memory)
+        return sweep_command(grid, [label], data, memory)
     if sorted(group.seeds) == list(range(len(group.seeds))):
-        return sweep(grid, [label], data, memory, len(group.seeds))
-    return again(group)
+        return sweep_command(grid, [label], data, memory, len(group.seeds))
+    return rerun_command(group)

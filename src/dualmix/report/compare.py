@@ -8,10 +8,12 @@ from itertools import zip_longest
 from typing import Any
 
 from dualmix.config.compose import flatten
+from dualmix.config.migrate import migrate
 from dualmix.errors import StoreError
+from dualmix.runs.reader import results
 from dualmix.store.folder import Folder
 
-SCORES = (
+COMPARED = (
     "average_accuracy",
     "forgetting",
     "anytime_accuracy",
@@ -55,11 +57,12 @@ def compare(a: Folder, b: Folder) -> Comparison:
     for folder in (a, b):
         if not folder.done:
             raise StoreError(f"{folder.path.name} is not finished: there is no result to compare.")
-    configs, facts, plans, scores = (
+    configs, facts, plans = (
         [_record(folder, f"{name}.json") for folder in (a, b)]
-        for name in ("config", "facts", "plan", "scores")
+        for name in ("config", "facts", "plan")
     )
-    made = [dict(flatten(config["config"])) for config in configs]
+    scores = [_scores(folder) for folder in (a, b)]
+    made = [dict(flatten(migrate(config["config"], keep_dropped=True))) for config in configs]
     around = [
         _circumstances(config, fact, plan)
         for config, fact, plan in zip(configs, facts, plans, strict=True)
@@ -70,7 +73,7 @@ def compare(a: Folder, b: Folder) -> Comparison:
         tuple(differences(*made)),
         tuple(differences(*around)),
         plans[0].get("sha256") == plans[1].get("sha256"),
-        tuple(Difference(name, scores[0].get(name), scores[1].get(name)) for name in SCORES),
+        tuple(Difference(name, scores[0].get(name), scores[1].get(name)) for name in COMPARED),
         tuple(
             (task, one, other) for task, (one, other) in enumerate(zip_longest(*curves), start=1)
         ),
@@ -97,6 +100,13 @@ def _record(folder: Folder, name: str) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise StoreError(f"{folder.path / name} does not hold a record: run again with --fresh.")
     return plain
+
+
+def _scores(folder: Folder) -> dict[str, Any]:
+    try:
+        return results(folder)[1]
+    except StoreError as fault:
+        raise StoreError(f"{folder.path.name} cannot be compared: {fault}.") from fault
 
 
 def _circumstances(

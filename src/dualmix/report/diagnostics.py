@@ -17,9 +17,9 @@ from dualmix.report.charts import (
     HEIGHT,
     WIDTH,
     Figure,
+    FigureView,
     Place,
     Record,
-    View,
     by_place,
     chart_of,
     lines_over_tasks,
@@ -27,21 +27,21 @@ from dualmix.report.charts import (
     spread,
     styles,
 )
-from dualmix.report.commands import sweep
-from dualmix.report.runs import Collection, Content, Group, Run
+from dualmix.report.commands import sweep_command
 from dualmix.runs import metrics
+from dualmix.runs.records import Collection, Content, Group, Run
 
 
-def _fullest(found: Collection) -> list[tuple[Place, list[Group]]]:
+def _fullest(collection: Collection) -> list[tuple[Place, list[Group]]]:
     """Return, for each data set, the memory that most methods have."""
     best: dict[Content, tuple[Place, list[Group]]] = {}
-    for at, groups in by_place(g for g in found.plain if g.tasks > 1):
+    for at, groups in by_place(g for g in collection.plain if g.tasks > 1):
         best.setdefault(at.content, (at, groups))
     return list(best.values())
 
 
 def _tiles(rows: list[Record], x: str, y: str, value: str, title: str) -> Any:
-    """Return a small heat map a method."""
+    """Return a small heat map per method."""
     names, _ = styles(row["method"] for row in rows)
     tasks = max(row[x] for row in rows)
     side = max(90, min(190, 9 * tasks))
@@ -53,19 +53,25 @@ def _tiles(rows: list[Record], x: str, y: str, value: str, title: str) -> Any:
         alt.Tooltip(f"{y}:O"),
         alt.Tooltip(f"{value}:Q", title=title, format=".1f"),
     ]
-    chart = chart_of(rows).mark_rect().encode(
-        alt.X(f"{x}:O", axis=alt.Axis(values=ticks, labelAngle=0)), alt.Y(f"{y}:O", axis=alt.Axis(values=ticks)),
-        alt.Color(f"{value}:Q", title=title, scale=scale), tooltip=tip,
-    )  # fmt: skip
+    chart = (
+        chart_of(rows)
+        .mark_rect()
+        .encode(
+            alt.X(f"{x}:O", axis=alt.Axis(values=ticks, labelAngle=0)),
+            alt.Y(f"{y}:O", axis=alt.Axis(values=ticks)),
+            alt.Color(f"{value}:Q", title=title, scale=scale),
+            tooltip=tip,
+        )
+    )
     return chart.properties(width=side, height=side).facet(
         facet=alt.Facet("method:N", sort=names, title=None), columns=3
-    )  # fmt: skip
+    )
 
 
-def heat_map(found: Collection) -> Figure:
-    """Return the accuracy on every task after every task, a map a method."""
+def heat_map(collection: Collection) -> Figure:
+    """Return the accuracy on every task after every task, one map per method."""
     views = []
-    for at, groups in _fullest(found):
+    for at, groups in _fullest(collection):
         rows: list[Record] = []
         for group in groups:
             mean = 100 * np.mean(
@@ -83,24 +89,24 @@ def heat_map(found: Collection) -> Figure:
             ]
         if rows:
             tiles = _tiles(rows, "tested", "after", "accuracy", "accuracy, %")
-            views.append(View(str(at), spec_of(tiles)))
+            views.append(FigureView(str(at), spec_of(tiles)))
     caption = (
-        "Accuracy on each task (column) after each task (row), mean over seeds: the diagonal is what was just "
-        "learned, the last row what is left of it."
+        "Accuracy on each task (column) after each task (row), mean over seeds: the diagonal is "
+        "what was just learned, the last row what is left of it."
     )
     return Figure(
         "heatmap",
         "Accuracy on every task after every task",
         caption,
-        sweep("table1", []),
+        sweep_command("table1", []),
         tuple(views),
     )
 
 
-def confusion(found: Collection) -> Figure:
+def confusion_by_task(collection: Collection) -> Figure:
     """Return which task's classes the images of each task are taken for at the end."""
     views = []
-    for at, groups in _fullest(found):
+    for at, groups in _fullest(collection):
         rows: list[Record] = []
         for group in groups:
             counts = np.sum([run.confusion for run in group.runs], axis=0).astype(float)
@@ -117,18 +123,22 @@ def confusion(found: Collection) -> Figure:
             ]
         if rows:
             tiles = _tiles(rows, "predicted", "true", "share", "images, %")
-            views.append(View(str(at), spec_of(tiles)))
+            views.append(FigureView(str(at), spec_of(tiles)))
     caption = (
-        "After the last task: of the test images of each task (row), the share taken for a class of each task "
-        "(column). A bright last column means that everything looks new."
+        "After the last task: of the test images of each task (row), the share taken for a class "
+        "of each task (column). A bright last column means that everything looks new."
     )
-    return Figure("confusion", "Confusion by task", caption, sweep("table1", []), tuple(views))
+    return Figure(
+        "confusion", "Confusion by task", caption, sweep_command("table1", []), tuple(views)
+    )
 
 
-def _probed(found: Collection, measure: Callable[[Run], dict[int, float]], y: str) -> list[View]:
-    """Return a line a method of something that probes measured."""
+def _probed(
+    collection: Collection, measure: Callable[[Run], dict[int, float]], y: str
+) -> list[FigureView]:
+    """Return one line per method of something that probes measured."""
     views = []
-    for at, groups in by_place(found.plain):
+    for at, groups in by_place(collection.plain):
         rows: list[Record] = []
         for group in groups:
             runs = [values for run in group.runs if (values := measure(run))]
@@ -137,7 +147,7 @@ def _probed(found: Collection, measure: Callable[[Run], dict[int, float]], y: st
                 rows.append({"method": group.label, "task": task, **spread(one, 4)})
         if rows:
             views.append(
-                View(
+                FigureView(
                     str(at),
                     spec_of(lines_over_tasks(rows, y, tasks=max(row["task"] for row in rows))),
                 )
@@ -154,7 +164,7 @@ def _norm_ratio(run: Run) -> dict[int, float]:
 
 
 def _open_gate(run: Run) -> dict[int, float]:
-    """Return the share of AdpMix's pairs in each task whose norm ratio is above kappa, in per cent."""
+    """Return per task the per cent of AdpMix's pairs with a norm ratio above kappa (Eq. 9)."""
     shares, pairs, opened = {}, 0.0, 0.0
     for record in run.probes:
         tally = record.get("tally") or {}
@@ -165,29 +175,36 @@ def _open_gate(run: Run) -> dict[int, float]:
     return shares
 
 
-def norms(found: Collection) -> Figure:
+def norms(collection: Collection) -> Figure:
     """Return the ratio of head norms, new classes to old, after each task."""
-    views = _probed(found, _norm_ratio, "norm ratio, new / old")
+    views = _probed(collection, _norm_ratio, "norm ratio, new / old")
     caption = (
-        "Mean norm of the head's weights of the task's classes over that of all earlier classes, at each task's"
-        " end: above 1 the head leans to the new."
+        "Mean norm of the head's weights of the task's classes over that of all earlier classes, "
+        "at each task's end: above 1 the head leans to the new."
     )
-    return Figure("norms", "Head norms", caption, sweep("table3", []), tuple(views))
+    return Figure("norms", "Head norms", caption, sweep_command("table3", []), tuple(views))
 
 
-def gate(found: Collection) -> Figure:
+def gate(collection: Collection) -> Figure:
     """Return how often the gate of Eq. 9 was open in each task."""
-    views = _probed(found, _open_gate, "pairs with open gate, %")
-    caption = "Share of AdpMix's pairs in each task whose norm ratio is above kappa (Eq. 9), so that the label may be tilted."
+    views = _probed(collection, _open_gate, "pairs with open gate, %")
+    caption = (
+        "Share of AdpMix's pairs in each task whose norm ratio is above kappa (Eq. 9), so that the "
+        "label may be tilted."
+    )
     return Figure(
-        "gate", "AdpMix's gate", caption, sweep("table3", ["er+adpmix", "er+dualmix"]), tuple(views)
+        "gate",
+        "AdpMix's gate",
+        caption,
+        sweep_command("table3", ["er+adpmix", "er+dualmix"]),
+        tuple(views),
     )
 
 
-def memory_classes(found: Collection) -> Figure:
+def memory_classes(collection: Collection) -> Figure:
     """Return the images of each task that the memory holds at the end."""
     views = []
-    for at, groups in by_place(found.plain):
+    for at, groups in by_place(collection.plain):
         rows: list[Record] = []
         for group in groups:
             held = [_held(run) for run in group.runs if run.probes]
@@ -205,18 +222,24 @@ def memory_classes(found: Collection) -> Figure:
                 alt.Tooltip("task:O"),
                 alt.Tooltip("images:Q", format=".1f"),
             ]
-            chart = chart_of(rows).mark_bar().encode(
-                alt.X("task:O", title="task the images came from", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-                alt.Y("images:Q", title="images in memory"),
-                alt.Color("method:N", scale=scale["color"], sort=names, legend=None),
-                tooltip=tip,
-            )  # fmt: skip
-            chart = chart.properties(width=WIDTH // 2 - 30, height=110).facet(
-                facet=alt.Facet("method:N", sort=names, title=None), columns=2
-            )  # fmt: skip
-            views.append(View(str(at), spec_of(chart)))
+            axis = alt.Axis(labelAngle=0, labelOverlap=True)
+            chart = (
+                chart_of(rows)
+                .mark_bar()
+                .encode(
+                    alt.X("task:O", title="task the images came from", axis=axis),
+                    alt.Y("images:Q", title="images in memory"),
+                    alt.Color("method:N", scale=scale["color"], sort=names, legend=None),
+                    tooltip=tip,
+                )
+                .properties(width=WIDTH // 2 - 30, height=110)
+                .facet(facet=alt.Facet("method:N", sort=names, title=None), columns=2)
+            )
+            views.append(FigureView(str(at), spec_of(chart)))
     caption = "Images of each task that the memory holds after the last task, mean over seeds."
-    return Figure("memory", "What the memory holds", caption, sweep("table3", []), tuple(views))
+    return Figure(
+        "memory", "What the memory holds", caption, sweep_command("table3", []), tuple(views)
+    )
 
 
 def _held(run: Run) -> list[int]:
@@ -266,15 +289,15 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
             ),
             base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
         ).properties(width=WIDTH, height=HEIGHT)
-        views.append(View(verdict.stream, spec_of(chart)))
+        views.append(FigureView(verdict.stream, spec_of(chart)))
     caption = (
-        "Each augmentation measured on the same models of ER and averaged over task borders. Proposition 1 "
-        "says: the lower the covariance, the smaller the gap."
+        "Each augmentation measured on the same models of ER and averaged over task borders. "
+        "Proposition 1 says: the lower the covariance, the smaller the gap."
     )
     return Figure(
         "proposition",
         "Proposition 1: covariance against forgetting gap",
         caption,
-        sweep("proposition", []),
+        sweep_command("proposition", []),
         tuple(views),
     )

@@ -1,4 +1,4 @@
-"""All runs as one table for other programs: a line a run, its scores, times and settings."""
+"""All runs as one table for other programs: one line per run, its scores, times and settings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.errors import DualmixError
-from dualmix.report.runs import Collection, single_numbers
+from dualmix.runs.records import Collection, single_numbers
 from dualmix.store.files import make_folder, write_bytes
 
 FORMATS = ("csv", "parquet")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""With these a spreadsheet takes text for a formula."""
 
 
-def rows(found: Collection) -> list[dict[str, Any]]:
-    """Return a record a run; every record has every column."""
+def rows(collection: Collection) -> list[dict[str, Any]]:
+    """Return one record per run; every record has every column."""
     plain = [
         {
             "run": run.name,
@@ -31,22 +33,25 @@ def rows(found: Collection) -> list[dict[str, Any]]:
             **{f"time.{name}": value for name, value in run.times.items()},
             **{f"setting.{path}": _flat(value) for path, value in run.settings.items()},
         }
-        for run in found.runs
+        for run in collection.runs
     ]
     columns = dict.fromkeys(name for record in plain for name in record)
     return [{name: record.get(name) for name in columns} for record in plain]
 
 
-def export(found: Collection, out: Path, format_: str) -> Path:
+def export(collection: Collection, out: Path, format_: str) -> Path:
     """Write all runs as csv or parquet, and return the file."""
-    path = out.with_name(f"{out.name.removesuffix(f'.{format_}')}.{format_}")
+    name = out.name.removesuffix(f".{format_}")
+    if name in ("", ".."):
+        raise DualmixError(f"--out {out} is a folder: give the name of a file, without its ending.")
+    path = out.with_name(f"{name}.{format_}")
     make_folder(path.parent)
-    table = rows(found)
+    table = rows(collection)
     if format_ == "csv":
         lines = io.StringIO()
         writer = csv.DictWriter(lines, list(table[0]) if table else ["run"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(table)
+        writer.writerows({name: _cell(one) for name, one in record.items()} for record in table)
         write_bytes(path, lines.getvalue().encode())
         return path
     try:
@@ -54,7 +59,8 @@ def export(found: Collection, out: Path, format_: str) -> Path:
         from pyarrow import parquet
     except ImportError as fault:
         raise DualmixError(
-            "Parquet needs pyarrow, which is not installed: pip install 'dualmix[export]', or give --format csv."
+            "Parquet needs pyarrow, which is not installed: pip install 'dualmix[export]', or give "
+            "--format csv."
         ) from fault
     columns = {
         name: _one_type([record[name] for record in table]) for name in (table[0] if table else {})
@@ -69,8 +75,16 @@ def _flat(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | tuple | dict) else value
 
 
+def _cell(value: Any) -> Any:
+    """Return a value that a spreadsheet shows and neither runs nor obeys: names are anyone's."""
+    if not isinstance(value, str):
+        return value
+    text = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in value)
+    return f"'{text}" if value.startswith(FORMULA) else text
+
+
 def _one_type(values: list[Any]) -> list[Any]:
-    """Return a column whose values are all of one kind: numbers where they are numbers, else text."""
+    """Return a column whose values are all of one kind: numbers where they can be, else text."""
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) <= 1:
         return values

@@ -12,8 +12,8 @@ import numpy as np
 
 from dualmix.data import Data, Images, load
 from dualmix.errors import DualmixError
-from dualmix.report.runs import Collection, Run
 from dualmix.rng import generator
+from dualmix.runs.records import Collection, Run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ paper's kappa of 2.
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image as a data address, and its label, one line a class."""
+    """An image as a data address, and its label, one line per class."""
 
     uri: str
     lines: tuple[str, ...]
@@ -41,7 +41,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PictureRow:
     """Images of one kind."""
 
     title: str
@@ -54,13 +54,15 @@ class Gallery:
     """Rows of images, or a sentence that says why there are none."""
 
     caption: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PictureRow, ...] = ()
 
 
-def gallery(found: Collection) -> Gallery:
+def gallery(collection: Collection) -> Gallery:
     """Return a batch of the data that the runs saw, if those are on this machine."""
     faults = []
-    for run in sorted(found.runs, key=lambda run: (not run.label.endswith("+dualmix"), run.label)):
+    for run in sorted(
+        collection.runs, key=lambda run: (not run.label.endswith("+dualmix"), run.label)
+    ):
         place = (run.content.name, str(run.settings["data.path"]))
         if place in faults:
             continue
@@ -79,7 +81,8 @@ def gallery(found: Collection) -> Gallery:
         faults.append(place)
     names = ", ".join(sorted({name for name, _ in faults})) or "any data"
     return Gallery(
-        f"No pictures: the images of the runs ({names}) are not on this machine; DUALMIX_DATA can name their folder."
+        f"No pictures: the images of the runs ({names}) are not on this machine; DUALMIX_DATA can "
+        "name their folder."
     )
 
 
@@ -126,29 +129,30 @@ def _drawn(run: Run, images: Images) -> Gallery:
         ),
         "adpmix": (
             "AdpMix",
-            "Rehearsed images mixed with new ones (Eqs. 8 and 9). Here the head's rows of the new classes "
-            f"outweigh the old ones' by about {TILT}, "
-            f"above kappa {mixing['kappa']}: where the old image's share is above tau {mixing['tau']}, the "
-            "label leans further to the old class.",
+            "Rehearsed images mixed with new ones (Eqs. 8 and 9). Here the head's rows of the new "
+            f"classes outweigh the old ones' by about {TILT}, above kappa {mixing['kappa']}: where "
+            f"the old image's share is above tau {mixing['tau']}, the label leans further to the "
+            "old class.",
         ),
     }
     shown = [
-        Row(
+        PictureRow(
             "Rehearsed",
             "From the memory: classes of the first task.",
             _pictures(old.x, old.y, names),
         ),
-        Row(
+        PictureRow(
             "New", "The incoming batch: classes of the second task.", _pictures(new.x, new.y, names)
         ),
         *(
-            Row(*said[name], _pictures(batch.x, batch.y, names))
+            PictureRow(*said[name], _pictures(batch.x, batch.y, names))
             for name, batch in made.items()
             if batch is not None
         ),
     ]
     return Gallery(
-        f"{COUNT} images of {run.content.title} and what er+dualmix makes of them; the shares are the labels' weights.",
+        f"{COUNT} images of {run.content.title} and what er+dualmix makes of them; the shares are "
+        "the labels' weights.",
         tuple(shown),
     )
 

@@ -5,30 +5,40 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dualmix.bench.calibrate import TERMS
 from dualmix.errors import DualmixError
-from dualmix.paper.proposition import check
-from dualmix.paper.tables import ABLATION_ACCURACY, ABLATION_FORGETTING
-from dualmix.report import commands, tables
-from dualmix.report import text_tables as words
+from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
+from dualmix.paper.proposition import verdicts
+from dualmix.paper.readings import TERMS
+from dualmix.report import commands
+from dualmix.report.calibration import calibrations
 from dualmix.report.gallery import gallery
-from dualmix.report.readings import calibrations
-from dualmix.report.runs import Collection, Content, Group, account
 from dualmix.report.speed import Speed
+from dualmix.report.tables import PairedTest, Summary, Table, interval_text
+from dualmix.report.text_tables import LEGEND, MARKS, p_text, place_text
+from dualmix.runs.records import Collection, Content, Group, account
 from dualmix.store.files import make_folder
 
+if TYPE_CHECKING:
+    from dualmix.report.charts import Figure
+
 LEVEL = 0.05
-GLOBALS = "window.vegaEmbed=vegaEmbed;"
+BUNDLE = (
+    "import sys, vl_convert; sys.stdout.reconfigure(encoding='utf-8'); "
+    "print(vl_convert.javascript_bundle('window.vegaEmbed=vegaEmbed;', sys.argv[1]), end='')"
+)
+"""Prints the JavaScript that draws the figures on the page."""
 
 
-def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | None = None) -> str:
+def html(summary: Summary, *, figures_to: Path | None = None, speed: Speed | None = None) -> str:
     """Return the page.
 
     Parameters
@@ -46,7 +56,7 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
     try:
         import altair
         import jinja2
-        import vl_convert
+        import vl_convert  # noqa: F401
     except ImportError as fault:
         raise DualmixError(
             f"The page needs {fault.name}, which is not installed: pip install 'dualmix[report]' "
@@ -54,38 +64,17 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
         ) from fault
     from dualmix.report.figures import figures
 
-    proved = check(found.runs)
-    with altair.utils.schemapi.debug_mode(
-        False
-    ):  # the specs were checked by the tests; checking takes most of the time
-        drawn = figures(found, proved, speed)
     language = ".".join(altair.SCHEMA_VERSION.split(".")[:2])
-    pdf = {
-        view.name + figure.id: vl_convert.vegalite_to_pdf(view.spec, vl_version=language)
-        for figure in drawn
-        for view in figure.views
-    }
-    if figures_to is not None:
-        make_folder(figures_to)
-        for figure in drawn:
-            for view in figure.views:
-                at = figures_to / _slug(f"{figure.id} {view.name}")
-                at.with_suffix(".pdf").write_bytes(pdf[view.name + figure.id])
-                svg = vl_convert.vegalite_to_svg(view.spec, vl_version=language)
-                at.with_suffix(".svg").write_text(svg, encoding="utf-8")
-    shown = {
-        figure.id: [
-            {
-                "name": view.name,
-                "spec": view.spec,
-                "pdf": base64.b64encode(pdf[view.name + figure.id]).decode(),
-            }
-            for view in figure.views
-        ]
-        for figure in drawn
-    }
-    paper, fights = tables.tables(found), tables.contests(found)
-    plain, changed = tables.others(found)
+    with subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", BUNDLE, language], stdout=subprocess.PIPE, encoding="utf-8"
+    ) as bundling:  # it takes a second or two and keeps Python's lock: a process, not a thread
+        collection, proposition = summary.collection, verdicts(summary.collection.runs)
+        with altair.utils.schemapi.debug_mode(False):  # tests check the specs; checking is slow
+            drawn = figures(collection, proposition, speed)
+        shown = _rendered(drawn, language, figures_to)
+        bundle, _ = bundling.communicate()
+    if bundling.returncode:
+        raise DualmixError("vl-convert could not make the page's JavaScript (see above).")
     here = files("dualmix.report")
     safe = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     raw = {
@@ -93,37 +82,59 @@ def html(found: Collection, *, figures_to: Path | None = None, speed: Speed | No
         for name in ("html", "css", "js")
     }
     return safe.from_string(raw["html"]).render(
-        found=found,
+        collection=collection,
         version=version("dualmix"),
-        nav=_nav(drawn, plain, changed),
-        subsets=[content for content in found.contents(found.plain) if content.subset],
-        tables=paper,
+        nav=_nav(drawn, summary),
+        subsets=[content for content in collection.contents(collection.plain) if content.subset],
+        tables=summary.tables,
         blocks=_blocks,
-        legend=words.LEGEND,
-        marks=words.MARKS,
-        text=tables.text,
-        p_text=words.p_text,
+        legend=LEGEND,
+        marks=MARKS,
+        text=interval_text,
+        p_text=p_text,
         verdict=_verdict,
-        contests=fights,
-        missing_pairs=commands.sweep("table1", ["er", "er+dualmix"]),
+        paired_tests=summary.paired_tests,
+        missing_pairs=commands.sweep_command("table1", ["er", "er+dualmix"]),
         figures=drawn,
-        verdicts=proved,
+        verdicts=proposition,
         speed=speed,
-        calibrations=calibrations(found),
+        calibrations=calibrations(collection),
         terms=list(TERMS),
         paper_row=_paper_row,
-        gallery=gallery(found),
-        plain=plain,
-        changed=changed,
-        again=commands.again,
+        gallery=gallery(collection),
+        plain=summary.others,
+        changed=summary.changed,
+        again=commands.rerun_command,
         flag=commands.flag,
         css=_markup(raw["css"]),
         js=_markup(raw["js"]),
-        bundle=_markup(vl_convert.javascript_bundle(GLOBALS, language)),
+        bundle=_markup(bundle),
         figures_gzip=_packed(shown),
-        cells_json=_json(_cells(paper, fights, plain, changed)),
-        runs_gzip=_packed(_accounts(found)),
+        cells_json=_json(_cells(summary)),
+        runs_gzip=_packed(_accounts(collection)),
     )
+
+
+def _rendered(drawn: Sequence[Figure], language: str, figures_to: Path | None) -> dict[str, Any]:
+    """Return each figure's views with their pdf, and write them to a folder if one is given."""
+    from vl_convert import vegalite_to_pdf, vegalite_to_svg
+
+    if figures_to is not None:
+        make_folder(figures_to)
+    shown: dict[str, Any] = {}
+    for figure in drawn:
+        shown[figure.id] = []
+        for view in figure.views:
+            pdf = vegalite_to_pdf(view.spec, vl_version=language)
+            shown[figure.id].append(
+                {"name": view.name, "spec": view.spec, "pdf": base64.b64encode(pdf).decode()}
+            )
+            if figures_to is not None:
+                path = figures_to / _slug(f"{figure.id} {view.name}")
+                path.with_suffix(".pdf").write_bytes(pdf)
+                svg = vegalite_to_svg(view.spec, vl_version=language)
+                path.with_suffix(".svg").write_text(svg, encoding="utf-8")
+    return shown
 
 
 def _markup(content: str) -> Any:
@@ -144,39 +155,34 @@ def _packed(plain: Any) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def _accounts(found: Collection) -> dict[str, Any]:
+def _accounts(collection: Collection) -> dict[str, Any]:
     """Return everything about every run."""
     return {
         run.name: {
             **account(run),
-            "command": commands.again(
+            "command": commands.rerun_command(
                 Group(run.label, run.content, run.memory, run.changed, (run,))
             ),
         }
-        for run in found.runs
+        for run in collection.runs
     }
 
 
-def _nav(
-    drawn: Sequence[Any], plain: Sequence[Group], changed: Sequence[Group]
-) -> list[tuple[str, str]]:
-    figures = [(figure.id, figure.id.replace("figure", "Fig. ").capitalize()) for figure in drawn]
-    optional = [("others", "Others")] * bool(plain) + [("configurations", "Configurations")] * bool(
-        changed
-    )
+def _nav(drawn: Sequence[Figure], summary: Summary) -> list[tuple[str, str]]:
     return [
         *((f"table{number}", f"Table {number}") for number in (1, 2, 3)),
         ("paired", "Pairs"),
-        *figures,
+        *((figure.id, figure.id.replace("figure", "Fig. ").capitalize()) for figure in drawn),
         ("calibration", "Calibration"),
         ("gallery", "Gallery"),
-        *optional,
+        *([("others", "Others")] if summary.others else []),
+        *([("configurations", "Configurations")] if summary.changed else []),
         ("runs", "Runs"),
         ("left-out", "Left out"),
     ]
 
 
-def _blocks(table: tables.Table) -> Iterator[tuple[Content | None, str, int]]:
+def _blocks(table: Table) -> Iterator[tuple[Content | None, str, int]]:
     """Yield the headings over a table's columns: images, title and number of columns."""
     for (content, title), some in groupby(
         table.columns, key=lambda column: (column.content, column.title)
@@ -184,18 +190,13 @@ def _blocks(table: tables.Table) -> Iterator[tuple[Content | None, str, int]]:
         yield content, title, len(list(some))
 
 
-def _cells(
-    paper: Sequence[tables.Table],
-    fights: Sequence[tables.Contest],
-    plain: Sequence[Group],
-    changed: Sequence[Group],
-) -> dict[str, Any]:
+def _cells(summary: Summary) -> dict[str, Any]:
     """Return what the panel says about each cell that can be clicked."""
     said: dict[str, Any] = {}
-    for table in paper:
+    for table in summary.tables:
         for cell in table.cells():
-            ours = f"{tables.text(cell.ours, 2)} (n {cell.ours.n})" if cell.ours else "missing"
-            facts = [["ours, %", ours], ["the paper, %", tables.text(cell.paper)]]
+            ours = f"{interval_text(cell.ours, 2)} (n {cell.ours.n})" if cell.ours else "missing"
+            facts = [["ours, %", ours], ["the paper, %", interval_text(cell.paper)]]
             facts += (
                 [["against the paper", f"{cell.mark}: the intervals do not meet"]]
                 if cell.mark
@@ -206,46 +207,46 @@ def _cells(
             score = cell.column.score.replace("_", " ")
             names = [run.name for run in cell.group.runs] if cell.group else []
             said[cell.id] = {
-                "title": f"{words.where(cell)}: {score}",
+                "title": f"{place_text(cell)}: {score}",
                 "facts": facts,
                 "command": cell.command,
                 "runs": names,
             }
-    for number, fight in enumerate(fights):
+    for number, test in enumerate(summary.paired_tests):
         facts = [
-            ["difference, points", tables.text(fight.difference, 2)],
-            ["seeds", " ".join(map(str, fight.seeds))],
+            ["difference, points", interval_text(test.difference, 2)],
+            ["seeds", " ".join(map(str, test.seeds))],
         ]
-        facts += [["p", words.p_text(fight.p)], ["p after Holm", words.p_text(fight.holm)]]
-        title = f"{fight.label} against {fight.base}, {fight.content.title}: {fight.score.replace('_', ' ')}"
+        facts += [["p", p_text(test.p)], ["p after Holm", p_text(test.holm)]]
+        methods, score = f"{test.label} against {test.base}", test.score.replace("_", " ")
         said[f"paired-{number}"] = {
-            "title": title,
+            "title": f"{methods}, {test.content.title}: {score}",
             "facts": facts,
-            "command": fight.command,
+            "command": test.command,
             "runs": [],
         }
-    for name, groups in (("other", plain), ("changed", changed)):
+    for name, groups in (("other", summary.others), ("changed", summary.changed)):
         for number, group in enumerate(groups):
             facts = [
-                [score.replace("_", " "), tables.text(group.interval(score), 2)]
+                [score.replace("_", " "), interval_text(group.interval(score), 2)]
                 for score in ("average_accuracy", "forgetting")
             ]
             facts += [[path, f"{value} (not the preset's)"] for path, value in group.changed]
             said[f"{name}-{number}"] = {
                 "title": f"{group.label}, {group.content.title}",
                 "facts": facts,
-                "command": commands.again(group),
+                "command": commands.rerun_command(group),
                 "runs": [run.name for run in group.runs],
             }
     return said
 
 
-def _verdict(fight: tables.Contest) -> str:
-    if fight.holm is None:
+def _verdict(test: PairedTest) -> str:
+    if test.holm is None:
         return "too few seeds"
-    if fight.holm >= LEVEL:
+    if test.holm >= LEVEL:
         return "not told apart"
-    better = (fight.difference.mean > 0) == (fight.score == "average_accuracy")
+    better = (test.difference.mean > 0) == (test.score == "average_accuracy")
     return f"{'better' if better else 'worse'} with DualMix"
 
 
@@ -253,5 +254,5 @@ def _paper_row(row: str) -> str:
     return f"{ABLATION_ACCURACY[row][0][0]:.1f} / {ABLATION_FORGETTING[row][0][0]:.1f}"
 
 
-def _slug(words_: str) -> str:
-    return "-".join("".join(c if c.isalnum() else " " for c in words_.lower()).split())
+def _slug(name: str) -> str:
+    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())

@@ -1,5 +1,6 @@
-"""The figures of the paper: one Vega-Lite specification each, which gives the page, the svg and the
-pdf.
+"""The figures of the paper (Fan et al. 2023, arXiv:2303.07864), from the runs of a store.
+
+Each is one Vega-Lite specification, which gives the page, the svg and the pdf.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from dualmix.paper.proposition import correlation, spearman
-from dualmix.paper.tables import OPERATORS, SCATTER
+from dualmix.paper.grids import OPERATORS, SCATTER
+from dualmix.paper.proposition import rank_correlation
 from dualmix.report.charts import (
     COLOURS,
     GREY,
     HEIGHT,
     WIDTH,
     Figure,
+    FigureView,
     Place,
     Record,
-    View,
     axis_about,
     by_place,
     chart_of,
@@ -30,18 +31,18 @@ from dualmix.report.charts import (
     spread,
     styles,
 )
-from dualmix.report.commands import sweep
-from dualmix.report.runs import Collection, Group, Run
+from dualmix.report.commands import sweep_command
 from dualmix.report.tables import mean_curve
 from dualmix.runs import metrics
+from dualmix.runs.records import Collection, Group, Run
 
 PLAIN = "none (er)"
 
 
-def over_tasks(found: Collection, name: str, title: str, score: str, y: str) -> Figure:
-    """Return a score after each task, a line a method."""
+def over_tasks(collection: Collection, name: str, title: str, score: str, y: str) -> Figure:
+    """Return a score after each task (Eqs. 14 and 15), one line per method."""
     views = []
-    for at, groups in by_place(found.plain):
+    for at, groups in by_place(collection.plain):
         rows = [
             row
             for g in groups
@@ -50,22 +51,22 @@ def over_tasks(found: Collection, name: str, title: str, score: str, y: str) -> 
         ]
         if rows:
             tasks = max(g.tasks for g in groups)
-            views.append(View(str(at), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
+            views.append(FigureView(str(at), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
     caption = (
-        "Mean over seeds after each task; the band is the 95 % interval (none for a single seed), cut where it would "
-        "hide the lines. "
+        "Mean over seeds after each task; the band is the 95 % interval (none for a single seed), "
+        "cut where it would hide the lines. "
     )
     return Figure(
         name,
         title,
         f"{caption}Click a method in the legend to see it alone.",
-        sweep("table1", []),
+        sweep_command("table1", []),
         tuple(views),
     )
 
 
 def _bars(rows: list[Record], y: str, order: list[str]) -> Any:
-    """Return a value a name with its interval, the number written beside it."""
+    """Return one value per name with its interval, the number written beside it."""
     base = chart_of(rows)
     x = alt.X("name:N", sort=order, title=None, axis=alt.Axis(labelAngle=-30))
     tip = [
@@ -102,11 +103,11 @@ def _only(group: Group, *paths: str) -> bool:
     return {path for path, _ in group.changed} <= {*paths, "stream.first"}
 
 
-def figure2(found: Collection) -> Figure:
-    """Return accuracy and forgetting of ER under each augmentation."""
+def figure2(collection: Collection) -> Figure:
+    """Return Figure 2: accuracy and forgetting of ER under each augmentation."""
     views = []
     order = [PLAIN, *OPERATORS, *(name for name in SCATTER if name not in OPERATORS)]
-    for at, groups in by_place(g for g in found.groups if _augmentation(g)):
+    for at, groups in by_place(g for g in collection.groups if _augmentation(g)):
         named = {name: g for g in groups if (name := _augmentation(g))}
         if len(named) < 2 or not named.keys() - {PLAIN, "standard"}:
             continue
@@ -119,21 +120,23 @@ def figure2(found: Collection) -> Figure:
             charts.append(
                 _bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order)))
             )
-        views.append(View(str(at), spec_of(alt.hconcat(*charts))))
+        views.append(FigureView(str(at), spec_of(alt.hconcat(*charts))))
     caption = (
-        "ER, and ER with a view of the rehearsed batch under each augmentation; the line is the 95 % interval. "
-        "The paper shows accuracy."
+        "ER, and ER with a view of the rehearsed batch under each augmentation; the line is the "
+        "95 % interval. The paper shows accuracy."
     )
-    return Figure("figure2", "Figure 2: augmentations", caption, sweep("figure2", []), tuple(views))
+    return Figure(
+        "figure2", "Figure 2: augmentations", caption, sweep_command("figure2", []), tuple(views)
+    )
 
 
-def error_shares(found: Collection, name: str, title: str, label: str) -> Figure:
-    """Return Figure 4 or 6: which way a method errs, a line a memory."""
+def error_figure(collection: Collection, name: str, title: str, label: str) -> Figure:
+    """Return Figure 4 or 6: which way a method errs, one line per memory."""
     views = []
-    for content in found.contents(found.plain):
+    for content in collection.contents(collection.plain):
         groups = [
             g
-            for g in found.plain
+            for g in collection.plain
             if g.label == label and g.content == content and g.memory is not None
         ]
         charts = []
@@ -150,20 +153,20 @@ def error_shares(found: Collection, name: str, title: str, label: str) -> Figure
                 )
                 charts.append(chart.properties(width=WIDTH // 2 - 20, height=HEIGHT - 40))
         if charts:
-            views.append(View(str(Place(content)), spec_of(side_by_side(charts))))
+            views.append(FigureView(str(Place(content)), spec_of(side_by_side(charts))))
     caption = (
-        "er(n,o): share of the errors on new classes that are taken for old ones; er(o,n): share of the errors on old "
-        "classes that are taken for new ones. Bands are 95 % intervals."
+        "er(n,o): share of the errors on new classes that are taken for old ones; er(o,n): share "
+        "of the errors on old classes that are taken for new ones. Bands are 95 % intervals."
     )
-    return Figure(name, title, caption, sweep("table3", [label]), tuple(views))
+    return Figure(name, title, caption, sweep_command("table3", [label]), tuple(views))
 
 
-def figure5(found: Collection) -> Figure:
-    """Return m-bar of each augmentation (Eq. 6) in both readings against the accuracy that it
-    gives.
+def figure5(collection: Collection) -> Figure:
+    """Return Figure 5: m-bar of each augmentation (Eq. 6), in both readings, against the accuracy
+    that it gives.
     """
     views = []
-    for at, groups in by_place(g for g in found.groups if _scattered(g)):
+    for at, groups in by_place(g for g in collection.groups if _scattered(g)):
         charts = [
             _scatter(rows, title)
             for measure, title in (
@@ -173,16 +176,16 @@ def figure5(found: Collection) -> Figure:
             if len(rows := [row for group in groups if (row := _point(group, measure))]) > 1
         ]
         if charts:
-            views.append(View(str(at), spec_of(alt.hconcat(*charts))))
+            views.append(FigureView(str(at), spec_of(alt.hconcat(*charts))))
     caption = (
-        "Each augmentation's mean variance on the memory, averaged over the borders from task 2 on, against "
-        "what training with it gave. The paper expects: the lower, the better."
+        "Each augmentation's mean variance on the memory, averaged over the borders from task 2 "
+        "on, against what training with it gave. The paper expects: the lower, the better."
     )
     return Figure(
         "figure5",
         "Figure 5: mean variance against accuracy",
         caption,
-        sweep("figure5", []),
+        sweep_command("figure5", []),
         tuple(views),
     )
 
@@ -200,9 +203,7 @@ def _point(group: Group, measure: str) -> Record | None:
 def _scatter(rows: list[Record], name: str) -> Any:
     """Return accuracy over a measure, with the rank correlation of the two as title."""
     both = [(row["m"], row["mean"]) for row in rows]
-    ranks = correlation(
-        lambda items: spearman(*zip(*(both[i] for i in items), strict=True)), len(both)
-    )
+    ranks = rank_correlation([row["m"] for row in rows], [row["mean"] for row in rows])
     width, height = WIDTH // 2 - 20, HEIGHT - 40
     sides = _sides([row["name"] for row in rows], both, width - 60, height)
     base = chart_of([{**row, "side": side} for row, side in zip(rows, sides, strict=True)])
@@ -285,18 +286,18 @@ def _scattered(group: Group) -> str | None:
 def _measured(run: Run, measure: str) -> float | None:
     """Return a measure of a run's own augmentation, averaged over tasks 2 to T."""
     own = "enmix" if run.label == "er+enmix" else "view"
-    found = [
+    values = [
         float(record["operators"][own][measure])
         for record in run.probes
         if record["task"] > 1 and own in record.get("operators", {})
     ]
-    return float(np.mean(found)) if found else None
+    return float(np.mean(values)) if values else None
 
 
-def figure7(found: Collection) -> Figure:
-    """Return the training time of every method."""
+def figure7(collection: Collection) -> Figure:
+    """Return Figure 7: the training time of every method."""
     views = []
-    for at, groups in by_place(found.plain):
+    for at, groups in by_place(collection.plain):
         rows: list[Record] = []
         for group in groups:
             minutes = [
@@ -328,17 +329,19 @@ def figure7(found: Collection) -> Figure:
                 alt.X("end:Q"), y, text=alt.Text("mean:Q", format=".1f")
             ),
         ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
-        views.append(View(str(at), spec_of(chart)))
+        views.append(FigureView(str(at), spec_of(chart)))
     views.sort(key=lambda view: view.name != "CIFAR-100, memory 2,000")
-    hosts = sorted({str(run.facts.get("host", {}).get("processor", "?")) for run in found.runs})
+    hosts = sorted(
+        {str(run.facts.get("host", {}).get("processor", "?")) for run in collection.runs}
+    )
     caption = (
-        "Time spent training, without testing; the paper shows CIFAR-100 with a memory of 2,000. Measured on: "
-        f"{', '.join(hosts) or '-'}. Runs that share a machine slow each other down."
+        "Time spent training, without testing; the paper shows CIFAR-100 with a memory of 2,000. "
+        f"Measured on: {', '.join(hosts) or '-'}. Runs that share a machine slow each other down."
     )
     return Figure(
         "figure7",
         "Figure 7: running time",
         caption,
-        sweep("table1", [], "cifar100", 2000),
+        sweep_command("table1", [], "cifar100", 2000),
         tuple(views),
     )

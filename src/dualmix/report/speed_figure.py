@@ -7,31 +7,40 @@ from typing import Any
 
 import altair as alt
 
-from dualmix.bench.timing import Row, Stage
-from dualmix.report.charts import COLOURS, GREY, HEIGHT, WIDTH, Figure, View, chart_of, spec_of
-from dualmix.report.speed import Speed
+from dualmix.report.charts import (
+    COLOURS,
+    GREY,
+    HEIGHT,
+    WIDTH,
+    Figure,
+    FigureView,
+    chart_of,
+    spec_of,
+)
+from dualmix.report.speed import MAKE, Row, Speed, Stage
 
 
 def benchmark(speed: Speed) -> Figure:
     """Return the ratios of each group, and the scale run."""
     groups = dict.fromkeys(row.group for row in speed.rows)
     views = [
-        View(group, spec_of(_ratios(found)))
+        FigureView(group, spec_of(_ratios(rows)))
         for group in groups
-        if (found := [row for row in speed.rows if row.group == group and row.ratio is not None])
+        if (rows := [row for row in speed.rows if row.group == group and row.ratio is not None])
     ]
     if speed.stages:
-        views.append(View("scale run", spec_of(_growth(speed.stages))))
+        views.append(FigureView("scale run", spec_of(_growth(speed.stages))))
     caption = (
-        "Time of a call as a multiple of the first row of its group in the table, or memory as a multiple of what it "
-        "may be. Dot: median; line: quartiles; upright stroke: the limit, and the verdict in words; unclear where the "
-        f"quartiles straddle it. Measured on: {speed.where}."
+        "Time of a call as a multiple of the first row of its group in the table, or memory as a "
+        "multiple of what it may be. Dot: median; line: quartiles; upright stroke: the limit, and "
+        "the verdict in words; unclear where the quartiles straddle it. "
+        f"Measured on: {speed.where}."
     )
-    return Figure("bench", "Benchmark", caption, "dualmix bench --out bench.json", tuple(views))
+    return Figure("bench", "Benchmark", caption, MAKE, tuple(views))
 
 
-def _ratios(found: Sequence[Row]) -> Any:
-    """Return a ratio a row with its quartiles, its limit and its verdict."""
+def _ratios(measured: Sequence[Row]) -> Any:
+    """Return one ratio per row with its quartiles, its limit and its verdict."""
     rows = [
         {
             "name": row.name,
@@ -42,10 +51,12 @@ def _ratios(found: Sequence[Row]) -> Any:
             "end": max(row.high or 0, row.limit or 0),
             "text": f"{row.ratio:.2f} {row.verdict}".strip(),
         }
-        for row in found
+        for row in measured
     ]
     base = chart_of(rows)
-    y = alt.Y("name:N", sort=[row.name for row in found], title=None, axis=alt.Axis(labelLimit=260))
+    y = alt.Y(
+        "name:N", sort=[row.name for row in measured], title=None, axis=alt.Axis(labelLimit=260)
+    )
     tip = [alt.Tooltip("name:N"), alt.Tooltip("text:N", title="ratio"), alt.Tooltip("limit:Q")]
     limits = base.transform_filter("datum.limit !== null")
     return alt.layer(
@@ -82,6 +93,6 @@ def _growth(stages: Sequence[Stage]) -> Any:
             tooltip=[*tip, alt.Tooltip(f"{field}:Q", title=title)],
         )
         .properties(width=WIDTH // 2 - 30, height=HEIGHT - 80)
-        for field, title in (("ms", "ms a step"), ("mb", "memory, MB"))
+        for field, title in (("ms", "ms per step"), ("mb", "memory, MB"))
     ]
     return alt.hconcat(*charts)

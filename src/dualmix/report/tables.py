@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from dualmix.data.catalog import DATASETS
-from dualmix.paper.tables import (
+from dualmix.paper.numbers import (
     ABLATION_ACCURACY,
     ABLATION_FORGETTING,
     ACCURACY,
@@ -18,14 +18,14 @@ from dualmix.paper.tables import (
     DATA,
     FORGETTING,
     MEMORY,
+    Published,
 )
-from dualmix.paper.tables import Cell as Published
 from dualmix.report import commands
-from dualmix.report.runs import Collection, Content, Group
 from dualmix.runs import metrics
+from dualmix.runs.records import Collection, Content, Group
 
 Score = Literal["average_accuracy", "forgetting"]
-SHORT = {"average_accuracy": "accuracy", "forgetting": "forgetting"}
+SCORE_NAMES = {"average_accuracy": "accuracy", "forgetting": "forgetting"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Cell:
     mark
         Where ours and the paper's intervals do not meet: "above" or "below" the paper.
     span
-        Columns that it stands for: a method without memory has one cell a data set.
+        Columns that it stands for: a method without memory has one cell per data set.
     """
 
     id: str
@@ -97,8 +97,8 @@ def mark(ours: metrics.Interval | None, paper: Published | None) -> Literal["", 
     return "below" if ours.mean + ours.half < paper[0] - paper[1] else ""
 
 
-def tables(found: Collection) -> list[Table]:
-    """Return Tables 1 to 3."""
+def paper_tables(collection: Collection) -> list[Table]:
+    """Return Tables 1 to 3, ours beside the paper's."""
     three: dict[Score, Numbers] = {
         "average_accuracy": _by_memory(ABLATION_ACCURACY, 3),
         "forgetting": _by_memory(ABLATION_FORGETTING, 3),
@@ -108,7 +108,7 @@ def tables(found: Collection) -> list[Table]:
             "table1",
             "Table 1: average accuracy",
             "After the last task, in per cent; higher is better.",
-            found,
+            collection,
             {"average_accuracy": _by_memory(ACCURACY, 9)},
             DATA,
             bounds=True,
@@ -117,7 +117,7 @@ def tables(found: Collection) -> list[Table]:
             "table2",
             "Table 2: average forgetting",
             "After the last task, in per cent; lower is better.",
-            found,
+            collection,
             {"forgetting": _by_memory(FORGETTING, 9)},
             DATA,
         ),
@@ -125,7 +125,7 @@ def tables(found: Collection) -> list[Table]:
             "table3",
             "Table 3: the parts of DualMix",
             "Average accuracy (higher is better) and forgetting (lower is better), in per cent.",
-            found,
+            collection,
             three,
             DATA[:1],
         ),
@@ -144,7 +144,7 @@ def _table(
     name: str,
     title: str,
     caption: str,
-    found: Collection,
+    collection: Collection,
     scores: Mapping[Score, Numbers],
     sets: Sequence[str],
     *,
@@ -152,11 +152,11 @@ def _table(
 ) -> Table:
     labels = list(next(iter(scores.values())))
     groups = [
-        group for group in found.plain if group.label in (*labels, *(BOUNDS if bounds else ()))
+        group for group in collection.plain if group.label in (*labels, *(BOUNDS if bounds else ()))
     ]
     blocks: list[tuple[str, Content | None]] = []
     for data in sets:
-        here = [(data, content) for content in found.contents(groups) if content.name == data]
+        here = [(data, content) for content in collection.contents(groups) if content.name == data]
         blocks += here or [(data, None)]
     columns = tuple(
         Column(content, data, memory, score)
@@ -216,10 +216,12 @@ def _cell(
     )
     ours = group.interval(column.score) if group else None
     print_ = column.content.fingerprint[:6] if column.content else "none"
-    at = f"{table}-{label}-{column.data}-{print_}-{wanted or 0}-{SHORT[column.score]}".replace(
-        "+", "_"
+    at = (
+        f"{table}-{label}-{column.data}-{print_}-{wanted or 0}-{SCORE_NAMES[column.score]}".replace(
+            "+", "_"
+        )
     )
-    command = commands.cell(table, label, column.data, wanted, group)
+    command = commands.cell_command(table, label, column.data, wanted, group)
     return Cell(at, label, column, group, ours, paper, command, mark(ours, paper))
 
 
@@ -242,7 +244,7 @@ def _best(rows: Mapping[str, Sequence[Cell]], columns: Sequence[Column]) -> dict
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class PairedTest:
     """A method with DualMix against the same without, on the seeds that both have.
 
     Attributes
@@ -253,7 +255,7 @@ class Contest:
         Of the paired t test, two-sided; none for fewer than two seeds or where all differences are
         equal.
     holm
-        The same after Holm's correction for all contests of the same score.
+        The same after Holm's correction for all paired_tests of the same score.
     """
 
     base: str
@@ -278,15 +280,15 @@ def paired_p(differences: Sequence[float]) -> float | None:
     """
     from scipy.special import stdtr
 
-    found = metrics.interval(differences)
-    if found.n < 2 or found.std == 0:
+    mean = metrics.interval(differences)
+    if mean.n < 2 or mean.std == 0:
         return None
-    t = found.mean / (found.std / math.sqrt(found.n))
-    return float(2 * stdtr(found.n - 1, -abs(t)))
+    t = mean.mean / (mean.std / math.sqrt(mean.n))
+    return float(2 * stdtr(mean.n - 1, -abs(t)))
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Return p values after Holm's correction for their number.
+    """Return p values after Holm's (1979) step-down correction for their number.
 
     Examples
     --------
@@ -302,11 +304,11 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     return result
 
 
-def contests(found: Collection) -> list[Contest]:
+def paired_tests(collection: Collection) -> list[PairedTest]:
     """Return every "A+DualMix against A" that the store has paired seeds for."""
-    places = {(g.label, g.content, g.memory): g for g in found.plain}
+    places = {(g.label, g.content, g.memory): g for g in collection.plain}
     scores: tuple[Score, ...] = ("average_accuracy", "forgetting")
-    result: list[Contest] = []
+    result: list[PairedTest] = []
     for score in scores:
         some = []
         for (label, content, memory), group in places.items():
@@ -319,9 +321,11 @@ def contests(found: Collection) -> list[Contest]:
             if not seeds:
                 continue
             differences = [a[seed] - b[seed] for seed in seeds]
-            command = commands.sweep("table1", [base, label], content.name, memory, max(seeds) + 1)
+            command = commands.sweep_command(
+                "table1", [base, label], content.name, memory, max(seeds) + 1
+            )
             some.append(
-                Contest(
+                PairedTest(
                     base,
                     label,
                     content,
@@ -338,22 +342,46 @@ def contests(found: Collection) -> list[Contest]:
     return result
 
 
-def others(found: Collection) -> tuple[list[Group], list[Group]]:
-    """Return groups that no table of the paper has: other rows, data or memories; and changed
-    configurations.
+@dataclass(frozen=True)
+class Summary:
+    """All that is tabulated of a store: built once, then written as a page or as text.
+
+    Attributes
+    ----------
+    others
+        Groups as their presets say that no table of the paper has: other rows, data or memories.
+    changed
+        Groups that differ from their preset.
     """
-    shown = {id(cell.group) for table in tables(found) for cell in table.cells() if cell.group}
-    return (
-        [group for group in found.plain if id(group) not in shown],
-        [group for group in found.groups if group.changed],
+
+    collection: Collection
+    tables: tuple[Table, ...]
+    paired_tests: tuple[PairedTest, ...]
+    others: tuple[Group, ...]
+    changed: tuple[Group, ...]
+
+
+def summarise(collection: Collection) -> Summary:
+    """Return all tables of a store's runs."""
+    tables = paper_tables(collection)
+    shown = {id(cell.group) for table in tables for cell in table.cells() if cell.group}
+    return Summary(
+        collection,
+        tuple(tables),
+        tuple(paired_tests(collection)),
+        tuple(group for group in collection.plain if id(group) not in shown),
+        tuple(group for group in collection.groups if group.changed),
     )
 
 
-def text(found: metrics.Interval | Published | None, digits: int = 1) -> str:
+def interval_text(interval: metrics.Interval | Published | None, digits: int = 1) -> str:
     """Return mean ± half width, the mean alone where there is no width, or a dash."""
-    if found is None:
+    if interval is None:
         return "–"
-    mean, half = (found.mean, found.half) if isinstance(found, metrics.Interval) else found
+    if isinstance(interval, metrics.Interval):
+        mean, half = interval.mean, interval.half
+    else:
+        mean, half = interval
     return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 

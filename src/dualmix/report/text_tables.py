@@ -8,26 +8,26 @@ import math
 from collections.abc import Callable, Sequence
 
 from dualmix.report import commands
-from dualmix.report.runs import Collection
-from dualmix.report.tables import Cell, Column, Table, contests, others, tables, text
+from dualmix.report.tables import Cell, Column, Summary, Table, interval_text
 
 MARKS = {"": "", "above": "▲", "below": "▼"}
 LEGEND = (
-    "Ours above, the paper's below: mean ± 95 % interval over n seeds (Student's t); what stands behind the"
-    " paper's ± is taken "
-    "for its interval. ▲ ▼: ours lies above or below and the intervals do not meet. Bold: best of a column."
+    "Ours above, the paper's below: mean ± 95 % interval over n seeds (Student's t); what stands "
+    "behind the paper's ± is taken for its interval. ▲ ▼: ours lies above or below and the "
+    "intervals do not meet. Bold: best of a column."
 )
 
 
-def markdown(found: Collection) -> str:
+def markdown(summary: Summary) -> str:
     """Return everything but the figures as GitHub Markdown."""
+    collection = summary.collection
     parts = [
         "# Results",
         "",
-        f"{len(found.runs)} finished runs in `{found.place}`. {LEGEND} –: missing.",
+        f"{len(collection.runs)} finished runs in `{collection.place}`. {LEGEND} –: missing.",
         "",
     ]
-    for table in tables(found):
+    for table in summary.tables:
         heads = ["method", *(_head(column, table) for column in table.columns)]
         rows = [[f"`{label}`", *map(_md_cell, cells)] for label, cells in table.rows.items()]
         for label, cells in table.bounds.items():
@@ -37,14 +37,22 @@ def markdown(found: Collection) -> str:
         parts += [f"## {table.title}", "", table.caption, "", *_md_table(heads, rows), ""]
         parts += _notes(table)
         parts += ["<details><summary>How to reproduce each cell</summary>", ""]
-        parts += dict.fromkeys(f"- {where(cell)}: `{cell.command}`" for cell in table.cells())
+        parts += dict.fromkeys(f"- {place_text(cell)}: `{cell.command}`" for cell in table.cells())
         parts += ["", "</details>", ""]
     parts += ["## With DualMix against without", ""]
     rows = [
-        [f"`{c.label}` - `{c.base}`", c.content.title, _size(c.memory), c.score.replace("_", " "), text(c.difference),
-         str(len(c.seeds)), p_text(c.p), p_text(c.holm)]
-        for c in contests(found)
-    ]  # fmt: skip
+        [
+            f"`{c.label}` - `{c.base}`",
+            c.content.title,
+            _size(c.memory),
+            c.score.replace("_", " "),
+            interval_text(c.difference),
+            str(len(c.seeds)),
+            p_text(c.p),
+            p_text(c.holm),
+        ]
+        for c in summary.paired_tests
+    ]
     parts += (
         _md_table(
             ["methods", "data", "memory", "score", "difference, points", "n", "p", "p (Holm)"], rows
@@ -52,18 +60,24 @@ def markdown(found: Collection) -> str:
         if rows
         else ["No seeds are paired yet."]
     )
-    plain, changed = others(found)
     for title, groups in (
-        ("Other methods, data and memories", plain),
-        ("Other configurations", changed),
+        ("Other methods, data and memories", summary.others),
+        ("Other configurations", summary.changed),
     ):
         if groups:
             rows = [
-                [f"`{g.label}`", g.content.title, _size(g.memory), ", ".join(f"{p} {v}" for p, v in g.changed) or "-",
-                 text(g.interval("average_accuracy")), text(g.interval("forgetting")), str(len(g.runs)),
-                 f"`{commands.again(g)}`"]
+                [
+                    f"`{g.label}`",
+                    g.content.title,
+                    _size(g.memory),
+                    ", ".join(f"{path} {value}" for path, value in g.changed) or "-",
+                    interval_text(g.interval("average_accuracy")),
+                    interval_text(g.interval("forgetting")),
+                    str(len(g.runs)),
+                    f"`{commands.rerun_command(g)}`",
+                ]
                 for g in groups
-            ]  # fmt: skip
+            ]
             heads = [
                 "method",
                 "data",
@@ -76,9 +90,9 @@ def markdown(found: Collection) -> str:
             ]
             parts += ["", f"## {title}", "", *_md_table(heads, rows)]
     for title, remarks in (
-        ("Left out", found.left_out),
-        ("Not finished", found.unfinished),
-        ("Damaged in part", found.remarks),
+        ("Left out", collection.left_out),
+        ("Not finished", collection.unfinished),
+        ("Damaged in part", collection.remarks),
     ):
         if remarks:
             parts += [
@@ -90,10 +104,10 @@ def markdown(found: Collection) -> str:
     return "\n".join(parts) + "\n"
 
 
-def latex(found: Collection) -> str:
+def latex(summary: Summary) -> str:
     """Return the paper's tables as LaTeX (booktabs), ours with the paper's beneath."""
-    parts = [f"% {len(found.runs)} runs; needs booktabs. {LEGEND} –: missing."]
-    for table in tables(found):
+    parts = [f"% {len(summary.collection.runs)} runs; needs booktabs. {LEGEND} –: missing."]
+    for table in summary.tables:
         parts += [
             r"\begin{table}",
             rf"\caption{{{_tex(table.title)}. {_tex(table.caption)}}}",
@@ -118,15 +132,31 @@ def latex(found: Collection) -> str:
     return "\n".join(parts)
 
 
-def as_csv(found: Collection) -> str:
-    """Return every cell of the paper's tables as a line."""
+def as_csv(summary: Summary) -> str:
+    """Return the paper's tables, one line per cell."""
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(
-        ["table", "method", "data", "notes", "memory", "score", "mean", "half", "n", "seeds", "paper", "paper_half",
-         "against_paper", "best", "runs", "command"]
-    )  # fmt: skip
-    for table in tables(found):
+        [
+            "table",
+            "method",
+            "data",
+            "notes",
+            "memory",
+            "score",
+            "mean",
+            "half",
+            "n",
+            "seeds",
+            "paper",
+            "paper_half",
+            "against_paper",
+            "best",
+            "runs",
+            "command",
+        ]
+    )
+    for table in summary.tables:
         for cell in table.cells():
             ours, group = cell.ours, cell.group
             writer.writerow(
@@ -158,7 +188,7 @@ def p_text(p: float | None) -> str:
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}"
 
 
-def where(cell: Cell) -> str:
+def place_text(cell: Cell) -> str:
     """Return a cell's place in words."""
     memory = f", memory {cell.column.memory:,}" if cell.column.memory else ""
     return f"{cell.label}, {cell.column.title}{memory}"
@@ -199,12 +229,12 @@ def _md_row(cells: Sequence[str]) -> str:
 
 
 def _md_cell(cell: Cell) -> str:
-    ours = text(cell.ours)
+    ours = interval_text(cell.ours)
     if cell.ours:
         ours = (
             f"{f'**{ours}**' if cell.best else ours} (n {cell.ours.n}) {MARKS[cell.mark]}".strip()
         )
-    paper = text(cell.paper)
+    paper = interval_text(cell.paper)
     return f"{ours}<br>{f'**{paper}**' if cell.paper_best else paper}"
 
 
@@ -219,7 +249,7 @@ def _tex_row(name: str, cells: Sequence[Cell], show: Callable[[Cell], str]) -> s
 def _tex_ours(cell: Cell) -> str:
     if not cell.ours:
         return "--"
-    shown = text(cell.ours).replace(" ± ", r" $\pm$ ")
+    shown = interval_text(cell.ours).replace(" ± ", r" $\pm$ ")
     sign = {"": "", "above": r"$^{\uparrow}$", "below": r"$^{\downarrow}$"}[cell.mark]
     return (rf"\textbf{{{shown}}}" if cell.best else shown) + sign
 
@@ -227,9 +257,9 @@ def _tex_ours(cell: Cell) -> str:
 def _tex_paper(cell: Cell) -> str:
     if not cell.paper:
         return "--"
-    shown = text(cell.paper).replace(" ± ", r" $\pm$ ")
+    shown = interval_text(cell.paper).replace(" ± ", r" $\pm$ ")
     return rf"\textbf{{{shown}}}" if cell.paper_best else shown
 
 
-def _tex(words: str) -> str:
-    return "".join(rf"\{c}" if c in "&%$#_{}" else c for c in words)
+def _tex(content: str) -> str:
+    return "".join(rf"\{c}" if c in "&%$#_{}" else c for c in content)

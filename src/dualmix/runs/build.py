@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from dualmix.config.compose import Model
+from dualmix.config.fields import Model
+from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner
 from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
 from dualmix.rng import Rng
+from dualmix.runs.saved import UnsoundError, check_recipe, take_over
 from dualmix.store import snapshot
 
 
@@ -40,16 +42,12 @@ def build(
     seed
         Decides weights, memory and augmentation.
     """
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
-    try:
-        torch.device(device)
-    except (RuntimeError, TypeError) as fault:
-        raise ConfigError(f"There is no device {device!r}: give cpu, cuda or cuda:0.") from fault
+    check_device(device)
     whole = all(isinstance(side, int | np.integer) for side in shape)
     if not whole or len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
         raise ConfigError(
-            f"A learner needs a shape (C, H, W) and classes above 0 or none, not {shape} and {classes}."
+            "A learner needs a shape (C, H, W) and classes above 0 or none, not "
+            f"{shape} and {classes}."
         )
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise ConfigError(f"A seed is a whole number from 0 to {2**32 - 1}, not {seed!r}.")
@@ -74,6 +72,16 @@ def build(
         "model": model.model_dump(mode="json"),
     }
     return learner
+
+
+def check_device(device: str) -> None:
+    """Raise `ConfigError` where torch has no such device."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
+    try:
+        torch.device(device)
+    except (RuntimeError, TypeError) as fault:
+        raise ConfigError(f"There is no device {device!r}: give cpu, cuda or cuda:0.") from fault
 
 
 def create(
@@ -130,21 +138,47 @@ def save(learner: Learner, path: Path | str) -> None:
 
 
 def load(path: Path | str, device: str = "cpu") -> Learner:
-    """Load a learner that goes on exactly where it was saved."""
+    """Load a learner that goes on exactly where it was saved.
+
+    Raises
+    ------
+    StoreError
+        The file is damaged, or holds what no learner of its recipe can have.
+    """
+    check_device(device)
     state = snapshot.read(Path(path))
+    recipe: Any = state.get("recipe")
     try:
-        recipe = state["recipe"]
+        check_recipe(recipe, state.get("learner"))
+        kind = get_method(str(recipe.get("kind")))
+        settings = migrate(
+            {"method": {"kind": kind.kind, **recipe["method"]}, "model": recipe["model"]}
+        )
+    except (UnsoundError, KeyError, TypeError, ValueError, AttributeError) as fault:
+        raise StoreError(f"{path} is not a saved learner: {fault}.") from fault
+    try:
+        settings["method"].pop("kind")
         learner = build(
-            get_method(recipe["kind"])(**recipe["method"]),
+            kind(**settings["method"]),
             tuple(recipe["shape"]),
             classes=recipe["classes"],
             seed=recipe["seed"],
-            model=Model(**recipe["model"]),
+            model=Model(**settings["model"]),
             device=device,
         )
-        learner.load_state_dict(state["learner"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as fault:
+        take_over(learner, state["learner"])
+    except (
+        ConfigError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        MemoryError,
+    ) as fault:
         raise StoreError(
-            f"{path} is not a saved learner ({type(fault).__name__}: {fault})."
+            f"{path} is not a saved learner ({type(fault).__name__}: {str(fault)[:200]})."
         ) from fault
     return learner

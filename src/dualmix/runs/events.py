@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A run starts, or goes on from `step`; `remarks` name damaged snapshots that were passed over."""
+    """A run starts, or goes on from `step`; `remarks` name damaged snapshots that were skipped."""
 
     path: Path
     label: str

@@ -24,5 +24,6 @@ def extra(module: str, name: str, purpose: str) -> Any:
         return import_module(module)
     except ImportError as fault:
         raise DualmixError(
-            f"{purpose} needs the package {module.partition('.')[0]}: pip install 'dualmix[{name}]' ({fault})."
+            f"{purpose} needs the package {module.partition('.')[0]}: "
+            f"pip install 'dualmix[{name}]' ({fault})."
         ) from fault

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dualmix.config.compose import RESULTS_VERSION
+from dualmix.config.fields import RESULTS_VERSION
 
 
 def facts() -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _version(name: str) -> str | None:
 
 def _git(*words: str) -> str | None:
     """Ask git about the package's own source, where it is a checkout."""
-    source = Path(__file__).parent
+    source = Path(__file__).parents[1]
     if not (source.parent.parent / ".git").exists():
         return None
     try:

@@ -1,9 +1,12 @@
-"""Scores as pure functions of confusion counts: Eqs. (14) and (15), er(n,o), er(o,n), transfer and
-intervals.
+"""Scores as pure functions of confusion counts.
+
+Equation numbers are those of DualMix (Fan et al. 2023, arXiv:2303.07864), which takes its two
+scores from earlier work: average accuracy (Eq. 14) and forgetting (Eq. 15).
 
 ``counts[i, y, p]`` is the number of test images of class ``y`` predicted as ``p`` after task ``i``.
 Tasks and stages count from 0 here and from 1 in the paper. Every accuracy is a share in [0, 1]; NaN
-stands for "not defined" or "not measured"."""
+stands for "not defined" or "not measured".
+"""
 
 from __future__ import annotations
 
@@ -72,15 +75,18 @@ def accuracy_matrix(counts: Counts, tasks: Sequence[Sequence[int]]) -> Scores:
         if not total.all():
             stage = j + int(np.argmin(total)) + 1
             raise ValueError(
-                f"Task {j + 1} has no accuracy: the counts after task {stage} hold no test image of it."
+                f"Task {j + 1} has no accuracy: the counts after task {stage} hold no test image "
+                "of it."
             )
         a[j:, j] = right[j:, classes].sum(axis=1) / total
     return a
 
 
 def average_accuracy(a: Scores) -> Scores:
-    """Eq. (14): A_i, the mean accuracy over the tasks up to i, for each stage i; each task weighs
-    the same.
+    """Average accuracy A_i, the mean over the tasks up to i, for each stage i (Eq. 14).
+
+    Each task weighs the same. At the last stage it is the ACC of Lopez-Paz and Ranzato 2017,
+    arXiv:1706.08840.
 
     Examples
     --------
@@ -92,10 +98,11 @@ def average_accuracy(a: Scores) -> Scores:
 
 
 def forgetting(a: Scores) -> Scores:
-    """Eq. (15): F_i, the mean over earlier tasks of their best accuracy before stage i minus that
-    at stage i.
+    """Average forgetting F_i, for each stage i (Eq. 15).
 
-    A task that stage i improves counts as a negative term. F_0 is NaN: nothing could be forgotten.
+    The mean over earlier tasks of their best accuracy before stage i minus that at stage i, as
+    Chaudhry et al. 2018 (arXiv:1801.10112) define it. A task that stage i improves counts as a
+    negative term. F_0 is NaN: nothing could be forgotten.
 
     Examples
     --------
@@ -125,7 +132,7 @@ def forgetting_ref(a: Scores) -> Scores:
 
 
 def error_shares(counts: Counts, tasks: Sequence[Sequence[int]]) -> tuple[Scores, Scores]:
-    """er(n,o) and er(o,n) of the paper's section on class imbalance, for each stage.
+    """er(n,o) and er(o,n) of Fan et al. 2023 (Figures 4 and 6), for each stage.
 
     New classes are those of the task just finished, old ones those of the tasks before it. er(n,o)
     is the share of the misclassified new-class images that are taken for an old class; er(o,n) is
@@ -171,10 +178,10 @@ def anytime_accuracy(a: Scores) -> float:
 
 
 def backward_transfer(a: Scores) -> float:
-    """Mean over all tasks j but the last of a_{T,j} - a_{j,j}: negative where tasks got worse once
-    learned.
+    """Backward transfer (BWT) of Lopez-Paz and Ranzato 2017, arXiv:1706.08840.
 
-    NaN for a single task.
+    The mean over all tasks j but the last of a_{T,j} - a_{j,j}: negative where tasks got worse
+    once learned; NaN for a single task.
 
     Examples
     --------
@@ -187,6 +194,8 @@ def backward_transfer(a: Scores) -> float:
 
 def learning_accuracy(a: Scores) -> float:
     """Mean of a_{j,j}: how well each task was known right after it was learned.
+
+    It is the learning accuracy (LA) of Riemer et al. 2019, arXiv:1810.11910.
 
     Examples
     --------
@@ -219,7 +228,7 @@ def interval(values: ArrayLike, level: float = 0.95) -> Interval:
     Parameters
     ----------
     values
-        One finite number a run.
+        One finite number per run.
     level
         Coverage of the interval, between 0 and 1.
 
@@ -230,8 +239,8 @@ def interval(values: ArrayLike, level: float = 0.95) -> Interval:
 
     Examples
     --------
-    >>> found = interval([0.1, 0.2, 0.3])
-    >>> f"{found.mean:.3f} ± {found.half:.3f}, std {found.std:.3f}, n {found.n}"
+    >>> mean = interval([0.1, 0.2, 0.3])
+    >>> f"{mean.mean:.3f} ± {mean.half:.3f}, std {mean.std:.3f}, n {mean.n}"
     '0.200 ± 0.248, std 0.100, n 3'
     """
     runs = np.asarray(values, dtype=np.float64)
@@ -309,7 +318,8 @@ def _measured(a: Scores) -> Scores:
     a = np.asarray(a, dtype=np.float64)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
         raise ValueError(
-            f"An accuracy matrix is square, a row a stage and a column a task, but got shape {a.shape}."
+            "An accuracy matrix is square, one row per stage and one column per task, but got "
+            f"shape {a.shape}."
         )
     a = np.tril(a)
     if not ((a >= 0) & (a <= 1)).all():
@@ -323,7 +333,8 @@ def _checked_counts(counts: Counts) -> Counts:
     table = np.asarray(counts)
     if table.ndim != 3 or table.shape[1] != table.shape[2] or not table.size:
         raise ValueError(
-            f"Confusion counts have shape (stages, classes, classes), none 0, but got {table.shape}."
+            "Confusion counts have shape (stages, classes, classes), none 0, but got "
+            f"{table.shape}."
         )
     if not np.issubdtype(table.dtype, np.integer):
         raise ValueError(f"Confusion counts are whole numbers, but their type is {table.dtype}.")

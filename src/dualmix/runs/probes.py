@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dualmix.config.compose import Probes
+from dualmix.config.fields import Probes
 from dualmix.data import Images
 from dualmix.data.stream import Plan
 from dualmix.learn.augment import transform

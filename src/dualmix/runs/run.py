@@ -19,14 +19,21 @@ from torch import Tensor
 from dualmix.config.compose import Composed
 from dualmix.data import Images, load
 from dualmix.data.stream import Plan, plan
-from dualmix.errors import DualmixError
+from dualmix.errors import DualmixError, StoreError
 from dualmix.learn.types import Learner
 from dualmix.runs import metrics
 from dualmix.runs.build import build
 from dualmix.runs.events import Began, Ended, Event, Scored, Stepped
+from dualmix.runs.facts import facts
+from dualmix.runs.filing import continues, place, probed, record, results
 from dualmix.runs.probes import measure
 from dualmix.runs.process import resident, settle
-from dualmix.store.folder import Folder, Store
+from dualmix.runs.saved import take_over
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
+
+TRACKED = ("tensorboard", "wandb")
+"""Folders of trackers in a run's own: they are cleared with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ def run(
     composed: Composed,
     store: Store,
     *,
+    images: Images | None = None,
     fresh: bool = False,
     watch: Callable[[Event], None] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
@@ -54,6 +62,8 @@ def run(
 
     Parameters
     ----------
+    images
+        What `composed.config.data` names, where it was loaded already.
     fresh
         Start over, whatever is in the run's folder.
     watch
@@ -61,23 +71,36 @@ def run(
     stop
         Asked after each step; on True the run saves itself and raises `Stopped`.
     """
-    images = load(composed.config.data)
+    if images is None:
+        images = load(composed.config.data)
+    folder = place(store, composed, images.fingerprint)
     if validation := composed.config.stream.validation:
         images = images.for_validation(validation)
-    folder = store.folder(composed, images.fingerprint)
-    if folder.serves(composed) and not fresh:
-        return _filed(folder)
+    if not fresh and (filed := _filed(folder, composed)):
+        return filed
     order, learner = _prepared(composed, images)
     with folder.locked():
-        if folder.serves(composed) and not fresh:
-            return _filed(folder)
-        if folder.done or fresh:
-            folder.clear()
+        if not fresh and (filed := _filed(folder, composed)):
+            return filed
+        if folder.done or fresh or not continues(folder, composed):
+            folder.clear(TRACKED)
         return _train(composed, images, order, learner, folder, watch, stop)
 
 
-def _filed(folder: Folder) -> Result:
-    return Result(folder, folder.read_json("scores.json"), folder.read_json("times.json"))
+def _filed(folder: Folder, composed: Composed) -> Result | None:
+    """Return the result of a run that is done with all that is asked for.
+
+    Raises
+    ------
+    StoreError
+        It is done, but some file is not as it was written.
+    """
+    if not folder.done:
+        return None
+    folder.check()
+    if not probed(folder, composed):
+        return None
+    return Result(folder, *results(folder))
 
 
 def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
@@ -123,16 +146,24 @@ def _train(
     watch: Callable[[Event], None],
     stop: Callable[[], bool],
 ) -> Result:
-    state, remarks = folder.latest()
-    folder.begin(composed, order.record(), order.arrays(), _account(images, order))
+    state, damaged = folder.latest()
     at = (
-        _resumed(learner, state)
+        _resumed(learner, state, order, len(images.classes))
         if state
         else _Progress(0, 0, 0, torch.zeros((), dtype=torch.int64), 0, [], {}, [])
     )
+    mended = folder.begin(
+        record(composed, folder.key),
+        order.record(),
+        order.arrays(),
+        lambda: {**facts(), "data": _account(images, order)},
+    )
     folder.drop_after(at.step)
-    for remark in remarks:
+    for remark in damaged:
         folder.log(event="damaged snapshot", remark=remark)
+    for remark in mended:
+        folder.log(event="mended", remark=remark)
+    remarks = [*damaged, *mended]
     folder.log(event="begin", step=at.step)
     total = sum(order.steps(task) for task in range(len(order.tasks)))
     watch(Began(folder.path, composed.label, len(order.tasks), total, at.step, tuple(remarks)))
@@ -161,7 +192,8 @@ def _train(
         last = None if loss is None else float(loss)
         if last is not None and not math.isfinite(last):
             raise DualmixError(
-                f"The loss is {last} after task {at.task + 1}: it diverged; use a smaller learning rate."
+                f"The loss is {last} after task {at.task + 1}: it diverged; use a smaller learning "
+                "rate."
             )
         accuracy, forgetting = _end_task(composed, images, order, learner, at)
         folder.log(event="task", task=at.task, step=at.step, accuracy=accuracy, loss=last)
@@ -196,10 +228,12 @@ def _finish(
     scores = metrics.summary(counts, [task.classes for task in order.tasks])
     scores["online_accuracy"] = float(at.hits) / max(at.images, 1)
     times = _cost(at)
-    if at.probes:
-        folder.write_json("probes.json", at.probes)
     folder.finish(
-        {"recipe": learner.recipe, "learner": learner.state_dict()}, counts, scores, times
+        {"recipe": learner.recipe, "learner": learner.state_dict()},
+        counts,
+        scores,
+        times,
+        at.probes,
     )
     folder.log(event="end", step=at.step, accuracy=scores["average_accuracy"])
     watch(Ended(folder.path, scores, times))
@@ -240,19 +274,36 @@ def _save(folder: Folder, learner: Learner, at: _Progress) -> None:
         )
 
 
-def _resumed(learner: Learner, state: dict[str, Any]) -> _Progress:
-    learner.load_state_dict(state["learner"])
-    counts = [np.asarray(stage, dtype=np.int64) for stage in state["counts"].numpy()]
-    return _Progress(
-        state["task"],
-        state["batch"],
-        state["step"],
-        torch.tensor(state["hits"]),
-        state["images"],
-        counts,
-        dict(state["times"]),
-        list(state["probes"]),
-    )
+def _resumed(learner: Learner, state: dict[str, Any], order: Plan, classes: int) -> _Progress:
+    """Take over a snapshot, if it is of this stream: its numbers must be those of a step in it."""
+    try:
+        at = _Progress(
+            state["task"],
+            state["batch"],
+            state["step"],
+            torch.tensor(state["hits"]),
+            state["images"],
+            [np.asarray(stage, dtype=np.int64) for stage in state["counts"].numpy()],
+            dict(state["times"]),
+            list(state["probes"]),
+        )
+        steps = [order.steps(task) for task in range(len(order.tasks))]
+        sound = (
+            all(type(n) is int and n >= 0 for n in (at.task, at.batch, at.step, at.images))
+            and at.task <= len(steps)
+            and at.batch <= [*steps, 0][at.task]
+            and at.step == sum(steps[: at.task]) + at.batch
+            and 0 <= int(at.hits) <= at.images
+            and len(at.counts) == at.task
+            and all(counts.shape == (classes, classes) for counts in at.counts)
+            and all(isinstance(n, int | float) and n >= 0 for n in at.times.values())
+        )
+        if not sound:
+            raise ValueError("its counts are of no step of this stream")
+        take_over(learner, state["learner"])
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as fault:
+        raise StoreError(f"A snapshot does not fit the run ({fault}): use --fresh.") from fault
+    return at
 
 
 @contextmanager

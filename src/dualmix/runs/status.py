@@ -4,14 +4,13 @@ still.
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from dualmix.errors import StoreError
-from dualmix.store.folder import Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
 
 State = Literal["waiting", "running", "stopped", "failed", "done"]
 
@@ -39,22 +38,33 @@ class Standing:
 
 
 def standing(folder: Folder, *, now: float) -> Standing:
-    """Return where a run is; `now` is the time in seconds since the epoch."""
+    """Return where a run is; `now` is the time in seconds since the epoch. A run whose files are
+    damaged has failed.
+    """
+    try:
+        return _standing(folder, now)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+        fault = f"{folder.path}: its files do not hold what they should: run again with --fresh."
+    except StoreError as refused:
+        fault = str(refused)
+    return Standing(folder.path.name, "failed", fault=fault)
+
+
+def _standing(folder: Folder, now: float) -> Standing:
     name = folder.path.name
     if folder.done:
         scores = folder.read_json("scores.json")
         tasks = len(scores["average_accuracy_by_task"])
-        return Standing(name, "done", tasks, tasks, scores["average_accuracy"], 0.0)
+        return Standing(name, "done", tasks, tasks, _share(scores["average_accuracy"]), 0.0)
     if not (folder.path / "plan.json").is_file():
         return Standing(name, "running" if folder.busy else "waiting")
     plan = folder.read_json("plan.json")["tasks"]
     begun, scored, failed = _milestones(folder)
-    accuracy, finished = (scored["accuracy"], scored["task"]) if scored else (None, 0)
+    accuracy, finished = (_share(scored["accuracy"]), int(scored["task"])) if scored else (None, 0)
     if not folder.busy:
         state: State = "failed" if failed else "stopped"
-        return Standing(
-            name, state, finished, len(plan), accuracy, fault=failed["error"] if failed else ""
-        )
+        fault = str(failed["error"]) if failed else ""
+        return Standing(name, state, finished, len(plan), accuracy, fault=fault)
     left = None
     if begun and scored and scored["step"] > begun["step"]:
         pace = (_seconds(scored) - _seconds(begun)) / (scored["step"] - begun["step"])
@@ -66,16 +76,13 @@ def standing(folder: Folder, *, now: float) -> Standing:
 def standings(store: Store, *, now: float) -> list[Standing]:
     """Return where every run of a store is."""
     store.refresh()
-    return [_standing(store.at(path), now) for path in store.paths()]
+    return [standing(store.at(path), now=now) for path in store.paths()]
 
 
-def _standing(folder: Folder, now: float) -> Standing:
-    try:
-        return standing(folder, now=now)
-    except (StoreError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Standing(
-            folder.path.name, "failed", fault="its files are damaged: `dualmix run` it with --fresh"
-        )
+def _share(value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"{value!r} is no share")
+    return float(value)
 
 
 def _milestones(
@@ -83,13 +90,7 @@ def _milestones(
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:
     """Return the latest beginning, the latest task's end and, if it came last, the failure."""
     begun = scored = failed = None
-    path = folder.path / "log.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for line in deque(lines, maxlen=200):
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
+    for entry in folder.entries():
         match entry.get("event"):
             case "begin":
                 begun, failed = entry, None

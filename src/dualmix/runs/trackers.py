@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -142,14 +142,14 @@ class Tracking:
     trackers
         By name.
     warn
-        Is told a sentence.
+        Is told a sentence; a Python warning unless another is given.
     """
 
     def __init__(
         self,
         trackers: Mapping[str, Tracker],
         composed: Composed,
-        warn: Callable[[str], None] = lambda text: print(f"dualmix: {text}", file=sys.stderr),  # noqa: T201
+        warn: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=3),
     ) -> None:
         self.trackers, self.composed, self.warn = dict(trackers), composed, warn
         self.begun = self.done = False

@@ -1,135 +1,53 @@
-"""The store: one folder a run, found by the hash of what affects its result."""
+"""One run's folder: its files, written so that whatever dies or is damaged is noticed."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import platform
+import re
 import shutil
-import time
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from dualmix.config.compose import Composed
-from dualmix.errors import BusyError, StoreError
-from dualmix.runs.facts import facts
-from dualmix.store.files import write_bytes, write_json
+from dualmix.errors import StoreError
+from dualmix.store.arrays import arrays_bytes, parse_arrays
+from dualmix.store.files import (
+    LARGEST_JSON,
+    digest,
+    json_bytes,
+    parse_json,
+    read_bytes,
+    read_json,
+    sweep_parts,
+    sync_folder,
+    typed,
+    write_bytes,
+)
+from dualmix.store.lock import Lock, note, now
+from dualmix.store.names import plain
 
 if TYPE_CHECKING:
-    from dualmix.learn.types import State
+    from dualmix.store.folder_mirror import FolderMirror
+    from dualmix.store.snapshot import State
 
 KEPT = 2
 """Snapshots kept: if the newest is damaged, the one before it is used."""
-RECENT = 30.0
-"""Seconds for which what a store elsewhere told is taken to be so, where nothing is decided by it.
-"""
-
-
-class Store:
-    """A folder of runs.
-
-    Parameters
-    ----------
-    root
-        Where runs are looked for and made.
-    run
-        One run's folder, which may have been moved or renamed: its configuration is found there and
-        nowhere else.
-    """
-
-    def __init__(self, root: Path | str, run: Path | None = None) -> None:
-        if "://" in str(root):
-            raise StoreError(f"{root} is an address: `open_store` opens it.")
-        self.root = Path(root)
-        self.run = run
-
-    def __str__(self) -> str:
-        return str(self.root)
-
-    @property
-    def address(self) -> str:
-        """How a process anywhere is told which store this is."""
-        return str(self.root.absolute())
-
-    def below(self, *names: str) -> Store:
-        """Return the store in a folder of this one."""
-        return Store(self.root.joinpath(*names))
-
-    def refresh(self, after: float = 0.0) -> None:
-        """Learn what changed where the store is; a folder is always as it is.
-
-        Parameters
-        ----------
-        after
-            Do nothing if that was done in the last so many seconds.
-        """
-
-    def fetch(self, name: str) -> None:
-        """Get a file of the store that belongs to no run, if it is newer where the store is."""
-
-    def publish(self, name: str) -> None:
-        """Put a file of the store that belongs to no run where the store is."""
-
-    def open(self, path: Path) -> Folder:
-        """Open a run that exists."""
-        return Folder.open(path)
-
-    def folder(self, composed: Composed, fingerprint: str) -> Folder:
-        """Return the folder of a configuration on given data, whether or not it exists yet."""
-        key = composed.config.key(fingerprint)
-        if self.run is not None and Folder.open(self.run).key == key:
-            return Folder(self.run, key)
-        known = self._ending(f"-{key[:12]}")
-        name = f"{composed.label}-{composed.config.data.name}-s{composed.config.seed}-{key[:12]}"
-        return self.at(known[0] if known else self.root / name, key)
-
-    def _ending(self, end: str) -> list[Path]:
-        return sorted(self.root.glob(f"*{end}"))
-
-    def at(self, path: Path, key: str = "") -> Folder:
-        """Return a run's folder without a look at what it holds; the key is for those who write to
-        it.
-        """
-        return Folder(path, key)
-
-    def find(self, name: str) -> Folder:
-        """Return a run by its path, its folder's name or a part of that; of several the one begun
-        last.
-        """
-        if (Path(name) / "config.json").is_file():
-            return Folder.open(Path(name))
-        self.refresh()
-        matches = self.matches(name)
-        if not matches:
-            raise StoreError(
-                f"There is no run {name!r} in {self}: give a run's folder, or the store with --store."
-            )
-        return self.open(matches[0])
-
-    def matches(self, name: str) -> list[Path]:
-        """Return the runs whose folder's name begins with a method's name, else holds the text; the
-        latest first.
-        """
-        named = [path for path in self.paths() if path.name.startswith(f"{name}-")]
-        named = named or [path for path in self.paths() if name in path.name]
-        return sorted(
-            named,
-            key=lambda path: ((path / "config.json").stat().st_mtime_ns, path.name),
-            reverse=True,
-        )
-
-    def paths(self) -> list[Path]:
-        """Return the folders that hold a run, by name."""
-        return sorted(path.parent for path in self.root.glob("*/config.json"))
+SCORES, SUMS, CLEARING, LOG = "scores.json", "sums.json", "clearing.json", "log.jsonl"
+ASKED = ("config.json", "plan.json", "plan.npz")
+"""What a run was asked for: whoever asks again can write them anew."""
+LEARNER = "learner.safetensors"
+FILED = (LEARNER, "confusion.npz", "probes.json", "times.json", SUMS, SCORES)
+"""What a finished run leaves, the scores last."""
+LARGE = (LEARNER, "plan.npz")
+"""What is fetched or kept only for those who go on with a run."""
+OWN = frozenset((*ASKED, "facts.json", LOG, *FILED))
+SNAPSHOT = re.compile(r"snapshot-(\d{9,18})\.safetensors")
+TRASH = re.compile(r"\.trash-[0-9a-f]{16}")
 
 
 class Folder:
@@ -138,62 +56,75 @@ class Folder:
     ``config.json`` what was asked for and where each value came from; ``plan.json`` and
     ``plan.npz`` the stream; ``facts.json`` versions, commit, host, data; ``log.jsonl`` what
     happened; ``snapshot-*.safetensors`` where to go on; and when the run is done
-    ``learner.safetensors``, ``confusion.npz``, ``times.json`` and, last, ``scores.json``."""
+    ``learner.safetensors``, ``confusion.npz``, ``probes.json``, ``times.json`` and, last,
+    ``scores.json``.
 
-    def __init__(self, path: Path, key: str) -> None:
-        self.path, self.key = path, key
+    ``sums.json`` holds the sha256 of these files, so that a damaged or edited one is never taken
+    for what the run wrote. It is written before the facts and before the scores: a file is what its
+    sum says, or it is not believed. A run of an earlier version has no sums and is read as it is.
+
+    Parameters
+    ----------
+    key
+        Tells the run from all others; only those who write to it need it.
+    mirror
+        Carries the files to and from another place.
+    """
+
+    def __init__(self, path: Path, key: str = "", mirror: FolderMirror | None = None) -> None:
+        self.path, self.key, self.mirror = path, key, mirror
+        self._lock = Lock(path)
+        self._sums: tuple[tuple[int, ...], dict[str, Any]] | None = None
 
     def __str__(self) -> str:
-        return str(self.path)
+        return str(self.mirror or self.path)
+
+    @classmethod
+    def open(cls, path: Path, mirror: FolderMirror | None = None) -> Folder:
+        """Open a run that exists."""
+        return cls(path, "", mirror).opened()
+
+    def opened(self) -> Folder:
+        """Return the run with its key, after a look that it is one."""
+        self.key = self.config()["key"]
+        return self
+
+    def config(self) -> dict[str, Any]:
+        """Return the record of what was asked for: key, label, configuration and origins."""
+        config = self.read_json("config.json")
+        if not isinstance(config, dict) or not (
+            isinstance(config.get("key"), str)
+            and isinstance(config.get("label"), str)
+            and isinstance(config.get("config"), dict)
+        ):
+            raise StoreError(
+                f"{self.path / 'config.json'} is not the record of a run: run again with --fresh."
+            )
+        return config
 
     def refresh(self, after: float = 0.0) -> None:
-        """Learn what changed where the store is, as `Store.refresh` does."""
+        """Learn what changed where the run is, unless that was done `after` seconds ago or less."""
+        if self.mirror:
+            self.mirror.pull(after)
 
     def publish(self) -> None:
         """Put what trackers have added to the run where the store is."""
-
-    @classmethod
-    def open(cls, path: Path) -> Folder:
-        """Open a run that exists."""
-        config = _read_json(path / "config.json")
-        if not isinstance(config, dict) or not config.keys() >= {"key", "label", "config"}:
-            raise StoreError(
-                f"{path / 'config.json'} is not the record of a run: run again with --fresh."
-            )
-        return cls(path, str(config["key"]))
+        if self.mirror:
+            self.mirror.publish()
 
     @property
     def done(self) -> bool:
-        """Whether the run has ended and its scores stand."""
-        return (self.path / "scores.json").is_file()
+        """Whether the run has ended and its scores stand; at an address: there, not only here."""
+        return (
+            self.has(SCORES)
+            and not (self.path / CLEARING).is_file()
+            and (self.mirror is None or self.mirror.confirms(SCORES))
+        )
 
     @property
     def busy(self) -> bool:
         """Whether a process is working on the run."""
-        if not (self.path / "lock").is_file():
-            return False
-        lock = FileLock(self.path / "lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            return True
-        except OSError:
-            return (self.path / "holder.json").is_file()
-        lock.release()
-        return False
-
-    def serves(self, composed: Composed) -> bool:
-        """Whether the run is done, with all probes that are asked for: they cannot be made up for
-        later.
-        """
-        asked = composed.config.probes
-        if not self.done or not asked.on:
-            return self.done
-        if not (self.path / "probes.json").is_file():
-            return False
-        made = self.read_json("config.json")["config"].get("probes", {})
-        same = all(made.get(name) == getattr(asked, name) for name in ("draws", "rows", "past"))
-        return same and set(asked.operators) <= set(made.get("operators", ()))
+        return self._lock.taken or (self.mirror is not None and self.mirror.busy)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -204,78 +135,129 @@ class Folder:
         BusyError
             Another process holds it; it is left alone.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / "lock")
-            lock.acquire(timeout=0)
-        except Timeout:
-            holder = self.path / "holder.json"
-            who = _read_json(holder) if holder.is_file() else {}
-            raise BusyError(
-                f"Process {who.get('pid', '?')} on {who.get('host', '?')} is working on {self.path} "
-                f"(since {who.get('since', '?')}): it was left alone; wait for it or stop it."
-            ) from None
-        except OSError as fault:
-            raise StoreError(
-                f"{self.path} cannot be written ({fault.strerror or fault}): give another folder with --store or "
-                "mend its permissions."
-            ) from fault
-        try:
-            for left in self.path.glob(".*.part"):
-                left.unlink(missing_ok=True)
-            self.write_json(
-                "holder.json", {"pid": os.getpid(), "host": platform.node(), "since": _now()}
-            )
+        with ExitStack() as held:
+            with self.mirror.copy.lock() if self.mirror else nullcontext():
+                held.enter_context(self._lock.hold())
+            if self.mirror:
+                held.enter_context(self.mirror.held())
+            sweep_parts(self.path, old=True)
+            self._empty_trash()
+            if (self.path / CLEARING).is_file():
+                self._clear()
             yield
-        finally:
-            (self.path / "holder.json").unlink(missing_ok=True)
-            lock.release()
 
-    def clear(self) -> None:
-        """Remove all that an earlier attempt left, but the lock; the scores first, so that half a
-        run is never done.
+    def clear(self, also: Sequence[str] = ()) -> None:
+        """Remove all that an earlier attempt left, there and here; what is not the run's stays.
+
+        One note says that everything of the run is void, and is removed last. So a process that
+        dies on the way leaves a run that is not done, and the next that holds it ends the clearing.
+
+        Parameters
+        ----------
+        also
+            Folders in the run's that are its own too.
         """
-        (self.path / "scores.json").unlink(missing_ok=True)
-        for path in self.path.iterdir():
-            if path.name in ("lock", "holder.json"):
-                continue
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._write(CLEARING, json_bytes({"also": list(also)}))
+        self._clear()
+
+    def _clear(self) -> None:
+        try:
+            also = read_json(self.path / CLEARING)["also"]
+            folders = [name for name in also if isinstance(name, str) and plain(name)]
+        except (StoreError, KeyError, TypeError):
+            folders = []
+        if self.mirror:
+            self.mirror.clear(folders)
+        with typed(self.path):
+            names = sorted(OWN, key=lambda name: name != SCORES)
+            for path in [*(self.path / name for name in names), *self._snapshots()]:
+                if path.is_symlink() or not path.is_dir():
+                    path.unlink(missing_ok=True)
+            for name in folders:
+                path = self.path / name
+                if path.is_dir() and not path.is_symlink():
+                    path.rename(self.path / f".trash-{os.urandom(8).hex()}")
+            sync_folder(self.path)
+            (self.path / CLEARING).unlink(missing_ok=True)
+        self._empty_trash()
+
+    def _empty_trash(self) -> None:
+        with typed(self.path):
+            for path in list(self.path.iterdir()):
+                if TRASH.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
 
     def begin(
         self,
-        composed: Composed,
+        config: Mapping[str, Any],
         plan: Mapping[str, Any],
         rows: Mapping[str, NDArray[np.int64]],
-        data: Any,
-    ) -> None:
-        """Write down what is about to run, once; later sessions only add themselves to the facts."""
-        facts_path = self.path / "facts.json"
-        if not facts_path.is_file():
-            self.write_json(
-                "config.json",
-                {
-                    "key": self.key,
-                    "label": composed.label,
-                    "config": composed.config.record(),
-                    "origins": dict(composed.origins),
-                },
-            )
-            self.write_json("plan.json", dict(plan))
-            self.write_arrays("plan.npz", rows)
-            self.write_json("facts.json", {**facts(), "data": data, "sessions": []})
-        recorded = self.read_json("facts.json")
-        recorded["sessions"].append(
-            {"started": _now(), "pid": os.getpid(), "host": platform.node()}
+        facts: Callable[[], Mapping[str, Any]],
+    ) -> list[str]:
+        """Write down what is about to run, and return a remark for each file that was not as it had
+        been written.
+
+        Later sessions add themselves to the facts, and mend what was damaged. The first record of
+        what was asked for stays if the same values are asked for again.
+        """
+        remarks = []
+        try:
+            sums = self.sums() or {}
+        except StoreError as fault:
+            sums = {}
+            remarks.append(f"{fault} It is written anew.")
+        wanted = {
+            "config.json": json_bytes(dict(config)),
+            "plan.json": json_bytes(dict(plan)),
+            "plan.npz": arrays_bytes(rows),
+        }
+        for name in reversed(FILED):
+            if name != SUMS and (self.path / name).is_file():
+                self._drop(name)
+        for name, content in wanted.items():
+            known = self._peek(name)
+            if known is not None and name == "config.json" and sums.get("files", {}).get(name):
+                same = digest(known) == sums["files"][name] and _same_values(known, config)
+                wanted[name] = known if same else content
+            if known != wanted[name]:
+                self._write(name, wanted[name])
+                if known is not None:
+                    remarks.append(f"{self.path / name} was not what is asked for: mended.")
+        recorded = self._facts(sums, remarks) or {**facts(), "sessions": []}
+        recorded["sessions"].append({"started": now(), **_without(note(), "since")})
+        before = self._peek("facts.json")
+        content = json_bytes(recorded)
+        self._write_sums(
+            {name: digest(wanted[name]) for name in ASKED} | {"facts.json": digest(content)},
+            {"facts.json": digest(before)} if before is not None else {},
         )
-        self.write_json("facts.json", recorded)
+        self._write("facts.json", content)
+        self._push()
+        return remarks
+
+    def _facts(self, sums: Mapping[str, Any], remarks: list[str]) -> dict[str, Any] | None:
+        """Return what earlier sessions wrote, if it is sound."""
+        content = self._peek("facts.json")
+        if content is None:
+            return None
+        told = {sums.get(part, {}).get("facts.json") for part in ("files", "before")} - {None}
+        with suppress(StoreError):
+            facts = parse_json(content, "")
+            sessions = facts.get("sessions") if isinstance(facts, dict) else None
+            if isinstance(sessions, list) and (not told or digest(content) in told):
+                return dict(facts)
+        remarks.append(f"{self.path / 'facts.json'} was damaged: what it said is lost.")
+        return None
 
     def save(self, step: int, state: State) -> None:
         """Add a snapshot and drop all but the newest few."""
         from dualmix.store import snapshot
 
-        snapshot.write(self.path / f"snapshot-{step:09d}.safetensors", state)
-        for old in self._snapshots()[:-KEPT]:
-            old.unlink(missing_ok=True)
+        self._write(f"snapshot-{step:09d}.safetensors", snapshot.state_bytes(state))
+        with typed(self.path):
+            for old in self._snapshots()[:-KEPT]:
+                old.unlink(missing_ok=True)
+        self._push()
 
     def latest(self) -> tuple[State | None, list[str]]:
         """Return the newest good snapshot, if there is any, and a remark for each damaged one.
@@ -287,26 +269,30 @@ class Folder:
         """
         from dualmix.store import snapshot
 
+        if self.mirror:
+            self.mirror.pull_snapshots()
         remarks: list[str] = []
         for path in reversed(self._snapshots()):
             try:
                 state = snapshot.read(path)
-                if state["key"] != self.key:
+                if state.get("key") != self.key:
                     raise StoreError(f"{path} belongs to another run.")
                 return state, remarks
-            except (StoreError, KeyError) as fault:
+            except StoreError as fault:
                 remarks.append(f"{fault} It is passed over.")
         if remarks:
             raise StoreError(
-                f"No snapshot in {self.path} can be used: start over with --fresh. {' '.join(remarks)}"
+                f"No snapshot in {self.path} can be used: start over with --fresh. "
+                f"{' '.join(remarks)}"
             )
         return None, []
 
     def drop_after(self, step: int) -> None:
         """Remove snapshots past a step: the run goes on from there and will write them again."""
-        for path in self._snapshots():
-            if int(path.stem.split("-")[1]) > step:
-                path.unlink(missing_ok=True)
+        with typed(self.path):
+            for path in self._snapshots():
+                if _step(path) > step:
+                    path.unlink(missing_ok=True)
 
     def finish(
         self,
@@ -314,81 +300,206 @@ class Folder:
         counts: NDArray[np.int64],
         scores: Mapping[str, Any],
         times: Mapping[str, Any],
+        probes: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """File the results; the run counts as done once the scores are there."""
         from dualmix.store import snapshot
 
-        snapshot.write(self.path / "learner.safetensors", learner)
-        self.write_arrays("confusion.npz", {"counts": counts})
-        self.write_json("times.json", dict(times))
-        self.write_json("scores.json", dict(scores))
-        for path in self._snapshots():
-            path.unlink(missing_ok=True)
+        contents = {
+            LEARNER: snapshot.state_bytes(learner),
+            "confusion.npz": arrays_bytes({"counts": counts}),
+            **({"probes.json": json_bytes(list(probes))} if probes else {}),
+            "times.json": json_bytes(dict(times)),
+            SCORES: json_bytes(dict(scores)),
+        }
+        begun = (self.sums() or {}).get("files", {})
+        for name, content in contents.items():
+            if name == SCORES:
+                filed = {name: digest(content) for name, content in contents.items()}
+                self._write_sums({**begun, **filed})
+            self._write(name, content)
+        with typed(self.path):
+            for path in self._snapshots():
+                path.unlink(missing_ok=True)
+        self._push()
 
     def log(self, **entry: Any) -> None:
-        """Append a line to the log."""
-        try:
-            with (self.path / "log.jsonl").open("a+b") as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-                broken = file.read(1) not in (b"", b"\n")
-                file.write(b"\n" * broken + json.dumps({"at": _now(), **entry}).encode() + b"\n")
-        except OSError as fault:
-            raise StoreError(
-                f"{self.path} cannot be written ({fault.strerror}): free some space or mend its permissions, then give "
-                "the same command again."
-            ) from fault
+        """Append a line to the log; a run carries it with what comes next, others at once."""
+        with typed(self.path / LOG), (self.path / LOG).open("a+b") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+            broken = file.read(1) not in (b"", b"\n")
+            file.write(b"\n" * broken + json.dumps({"at": now(), **entry}).encode() + b"\n")
+        if self.mirror:
+            self.mirror.push_log()
+
+    def entries(self, most: int = 200) -> list[dict[str, Any]]:
+        """Return the last lines of the log; what cannot be read is passed over."""
+        content = self._peek(LOG) or b""
+        found = []
+        for line in content.splitlines()[-most:]:
+            with suppress(StoreError):
+                entry = parse_json(line, "")
+                if isinstance(entry, dict):
+                    found.append(entry)
+        return found
 
     def counts(self) -> NDArray[np.int64]:
-        """Return the confusion counts of every stage measured so far, (stages, classes, classes)."""
-        path = self.path / "confusion.npz"
+        """Return the confusion counts of each stage measured so far, (stages, classes, classes)."""
         if self.done:
+            path = self.path / "confusion.npz"
+            counts = parse_arrays(self.read("confusion.npz"), path).get("counts")
+        else:
+            path = self.path
+            state, _ = self.latest()
+            if state is None:
+                return np.zeros((0, 0, 0), dtype=np.int64)
             try:
-                with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-                    return np.asarray(arrays["counts"], dtype=np.int64)
-            except (
-                OSError,
-                ValueError,
-                KeyError,
-                EOFError,
-                RuntimeError,
-                BadZipFile,
-                zlib.error,
-            ) as fault:
-                raise StoreError(f"{path} is damaged ({fault}): run again with --fresh.") from fault
-        state, _ = self.latest()
-        if state is None:
-            return np.zeros((0, 0, 0), dtype=np.int64)
-        return np.asarray(state["counts"].numpy(), dtype=np.int64)
+                counts = np.asarray(state["counts"].numpy(), dtype=np.int64)
+            except (KeyError, AttributeError, TypeError, ValueError):
+                counts = None
+        if counts is None or counts.ndim != 3 or counts.shape[1] != counts.shape[2]:
+            raise StoreError(f"{path} holds no confusion counts: run again with --fresh.")
+        if counts.size and counts.min() < 0:
+            raise StoreError(f"{path} holds counts below 0: run again with --fresh.")
+        return counts
+
+    def sums(self) -> dict[str, Any] | None:
+        """Return the sha256 of the run's files: ``files`` by name, and ``before``, what a file that
+        is being replaced may still be; nothing for a run that has none.
+        """
+        path = self.path / SUMS
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return None
+        except OSError as fault:
+            raise StoreError(f"{path} cannot be read ({fault.strerror}).") from fault
+        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if self._sums is None or self._sums[0] != mark:
+            sums = read_json(path)
+            parts = [sums.get(part) for part in ("files", "before")] if _is_dict(sums) else []
+            if not parts or not all(map(_is_dict, parts)):
+                raise StoreError(f"{path} holds no sums: run again with --fresh.")
+            self._sums = mark, sums
+        return self._sums[1]
+
+    def check(self, *names: str) -> bool:
+        """See that files are as the run wrote them; return whether that can be told.
+
+        Parameters
+        ----------
+        names
+            Files to look at; none: all that have a sum, but for large ones that are only elsewhere.
+
+        Raises
+        ------
+        StoreError
+            Names the first file that is missing, damaged, edited or of another run.
+        """
+        sums = self.sums()
+        if sums is None:
+            return False
+        if self.done and SCORES not in sums["files"]:
+            raise StoreError(f"{self.path / SUMS} lacks the scores: run again with --fresh.")
+        for name in names or sums["files"]:
+            elsewhere = self.partial and name in LARGE and not self.has(name)
+            if plain(name) and (names or not elsewhere):
+                self.read(name)
+        if self.key and self.config()["key"] != self.key:
+            raise StoreError(f"{self.path / 'config.json'} is of another run: use --fresh.")
+        return True
+
+    def has(self, name: str) -> bool:
+        """Whether the run has a file."""
+        return (self.path / name).is_file()
+
+    @property
+    def partial(self) -> bool:
+        """Whether large files of the run may be elsewhere only."""
+        return self.mirror is not None
+
+    def read(self, name: str) -> bytes:
+        """Return the content of one of the run's files, if it is as the run wrote it.
+
+        A copy of a run that is filed elsewhere is fetched again where it is not."""
+        sums = self.sums()
+        if sums is None:
+            return read_bytes(self.path / name)
+        told = [sums[part].get(name) for part in ("files", "before")]
+        if name == LOG or (told == [None, None] and not self.done):
+            return read_bytes(self.path / name)
+        for attempt in range(2):
+            try:
+                content = read_bytes(self.path / name)
+            except StoreError:
+                if attempt or self.mirror is None or not self.mirror.pull_again(name):
+                    raise
+                continue
+            if digest(content) in told:
+                return content
+            if attempt or self.mirror is None or not self.mirror.pull_again(name):
+                break
+        raise StoreError(f"{self.path / name} is not as the run wrote it: run again with --fresh.")
 
     def read_json(self, name: str) -> Any:
-        """Return one of the run's JSON files."""
-        return _read_json(self.path / name)
+        """Return one of the run's JSON files, as `read` does."""
+        content = self.read(name)
+        if len(content) > LARGEST_JSON:
+            raise StoreError(f"{self.path / name} is far too large: run again with --fresh.")
+        return parse_json(content, self.path / name)
 
-    def write_json(self, name: str, plain: Any) -> None:
-        """Replace one of the run's JSON files at once."""
-        write_json(self.path / name, plain)
+    def _write(self, name: str, content: bytes) -> None:
+        write_bytes(self.path / name, content, follow=False)
 
-    def write_arrays(self, name: str, arrays: Mapping[str, NDArray[np.int64]]) -> None:
-        """Replace one of the run's array files at once; rows are stored in the smallest type that
-        holds them.
-        """
-        buffer = io.BytesIO()
-        small = {
-            key: a.astype(np.min_scalar_type(int(a.max(initial=0)))) for key, a in arrays.items()
-        }
-        np.savez_compressed(buffer, **small)  # type: ignore[arg-type]
-        write_bytes(self.path / name, buffer.getvalue())
+    def _write_sums(
+        self, files: Mapping[str, str], before: Mapping[str, str] | None = None
+    ) -> None:
+        self._write(SUMS, json_bytes({"files": dict(files), "before": dict(before or {})}))
+
+    def _peek(self, name: str) -> bytes | None:
+        """Return what a file holds, be it what it may; nothing where it cannot be read."""
+        with suppress(StoreError):
+            return read_bytes(self.path / name)
+        return None
+
+    def _drop(self, name: str) -> None:
+        if self.mirror:
+            self.mirror.remove(name)
+        with typed(self.path):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _push(self) -> None:
+        if self.mirror:
+            self.mirror.push()
 
     def _snapshots(self) -> list[Path]:
-        return sorted(self.path.glob("snapshot-*.safetensors"))
+        with suppress(OSError):
+            found = [p for p in self.path.iterdir() if SNAPSHOT.fullmatch(p.name) and p.is_file()]
+            return sorted(found, key=_step)
+        return []
 
 
-def _read_json(path: Path) -> Any:
+def is_own(name: str) -> bool:
+    """Whether a file of that name is one that a run writes."""
+    return name in OWN or SNAPSHOT.fullmatch(name) is not None
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.split("-")[1])
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _same_values(known: bytes, config: Mapping[str, Any]) -> bool:
+    """Whether a record asks for the same run with the same values, wherever they came from."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as fault:
-        raise StoreError(f"{path} cannot be read ({fault}): run again with --fresh.") from fault
+        recorded = parse_json(known, "")
+        return all(recorded[part] == config[part] for part in ("key", "config"))
+    except (StoreError, KeyError, TypeError):
+        return False
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+def _without(record: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != name}

@@ -13,12 +13,16 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
-from dualmix.errors import BusyError, StoreError
+from dualmix.errors import StoreError
+from dualmix.store.files import parse_json
 from dualmix.store.location import Location
+from dualmix.store.lock import busy, note
 
 VALID = 120.0
 """Seconds after which a note that was not renewed counts for nothing."""
 RENEWAL = 20.0
+SKEW = 20.0
+"""Seconds by which clocks of machines may differ: a note from further in the future is none."""
 
 
 class Lease:
@@ -36,11 +40,7 @@ class Lease:
 
     def __init__(self, location: Location, name: str) -> None:
         self.location, self.name = location, name
-        self.note = {
-            "pid": os.getpid(),
-            "host": platform.node(),
-            "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
+        self.note = note()
 
     def hold(self) -> None:
         """Take or renew the lease.
@@ -52,10 +52,10 @@ class Lease:
         """
         other = self._read()
         if alive(other) and not self._mine(other):
-            raise BusyError(
-                f"Process {other.get('pid')} on {other.get('host')} is working on "
-                f"{self.location}/{self.name.rpartition('/')[0]} (since {other.get('since', '?')}): it was left alone; "
-                f"wait for it or stop it; if its machine was lost, it is free {VALID:.0f} seconds after that."
+            raise busy(
+                other,
+                f"{self.location}/{self.name.rpartition('/')[0]}",
+                f"; if its machine was lost, it is free {VALID:.0f} seconds after that",
             )
         self.location.write(self.name, json.dumps({**self.note, "at": time.time()}).encode())
 
@@ -83,11 +83,12 @@ class Lease:
             thread.join()
 
     def _read(self) -> dict[str, Any]:
+        content = self.location.read([self.name]).get(self.name, b"")
         try:
-            note = json.loads(self.location.read([self.name])[self.name])
-        except (KeyError, ValueError):
+            other = parse_json(content, self.name)
+        except StoreError:
             return {}
-        return note if isinstance(note, dict) else {}
+        return other if isinstance(other, dict) else {}
 
     def _mine(self, note: dict[str, Any]) -> bool:
         return (note.get("host"), note.get("pid")) == (self.note["host"], self.note["pid"])
@@ -96,16 +97,20 @@ class Lease:
 def alive(note: Any) -> bool:
     """Whether who left a note still works: it was renewed lately, and is no process of this machine
     that has ended.
+
+    A note holds a run for at most `VALID` seconds from now, whatever time is written in it.
     """
-    if not isinstance(note, dict) or not isinstance(at := note.get("at"), int | float):
-        return False
-    if time.time() - at > VALID:
+    at = note.get("at") if isinstance(note, dict) else None
+    if (
+        not isinstance(at, int | float)
+        or not -SKEW <= time.time() - min(max(at, 0), 1e12) <= VALID - SKEW
+    ):
         return False
     pid = note.get("pid")
     if note.get("host") == platform.node() and isinstance(pid, int) and pid > 0:
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             return False
         except PermissionError:
             pass

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from dualmix.errors import ConfigError, StoreError
+from dualmix.store.names import plain
 
 VERSION = (
     "ETag",
@@ -86,7 +87,8 @@ class Location:
             driver = known_implementations[self.protocol]["class"].partition(".")[0]
             package = getattr(fault.__cause__, "name", None) if driver == "fsspec" else driver
             raise ConfigError(
-                f"{self} needs the package {package}: pip install {package} ({fault.__cause__ or fault})."
+                f"{self} needs the package {package}: pip install {package} "
+                f"({fault.__cause__ or fault})."
             ) from fault
         except Exception as fault:
             raise StoreError(
@@ -186,17 +188,10 @@ class Location:
                 yield
         except Exception as fault:
             raise StoreError(
-                f"{self} cannot be {done} ({_reason(fault)}): once the address is right and open to you from here, "
-                "give the same command again; what a run has done is kept on this machine, and it goes on from there."
+                f"{self} cannot be {done} ({_reason(fault)}): once the address is right and "
+                "open to you from here, give the same command again; what a run has done is kept "
+                "on this machine, and it goes on from there."
             ) from fault
-
-
-def plain(*names: str) -> bool:
-    """Whether names that came from elsewhere may be names of files here, and are not hidden."""
-    return all(
-        name and not name.startswith(".") and "\\" not in name and "\0" not in name
-        for name in names
-    )
 
 
 def _strict(fs: Any) -> dict[str, Any]:

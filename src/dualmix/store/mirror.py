@@ -1,143 +1,166 @@
-"""The copy, on this machine, of a run that is filed elsewhere."""
+"""What makes a store's folder the copy of one at an address such as ``s3://bucket/runs``.
+
+Every run's folder has a copy below the cache folder. A run that begins fetches what is ahead of the
+copy; after each snapshot and at its end what changed is sent, the scores last, and only then what
+became void is removed. So the address never holds a finished run that is not whole, and whatever is
+lost costs at most the steps since a snapshot."""
 
 from __future__ import annotations
 
-import json
+import hashlib
+import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from filelock import FileLock
+from dualmix.errors import ConfigError, StoreError
+from dualmix.folders import cache_folder
+from dualmix.store.copy import READ, Copy, fetched
+from dualmix.store.files import make_folder, read_bytes, typed, write_bytes
+from dualmix.store.folder_mirror import FolderMirror
+from dualmix.store.location import Found, Location
+from dualmix.store.lock import Lock
+from dualmix.store.names import plain
 
-from dualmix.store.files import write_bytes, write_json
-from dualmix.store.location import Found, plain
-
-LEASE = "holder.json"
-SCORES = "scores.json"
-NOTHING = (0, 0)
+TOGETHER = 64
+"""Runs whose files are fetched at a time."""
 
 
-class Copy:
-    """The copy of a run's folder, with a record of which files are the same here and there.
+class Mirror:
+    """A store at an address, with a copy in this machine's cache folder (``DUALMIX_CACHE``)."""
 
-    A file is described here by its size and time, and there by the mark of a listing. So a change
-    is seen on either side without reading the file."""
-
-    def __init__(self, root: Path, name: str) -> None:
-        self.path = root / name
-        self._record, self._lock = (
-            root / ".copies" / f"{name}.json",
-            root / ".copies" / f"{name}.lock",
-        )
-
-    def lock(self) -> FileLock:
-        """Return the lock that keeps processes of this machine from changing the copy at the same
-        time.
-        """
-        self._lock.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(self._lock)
-
-    def record(self) -> dict[str, Any]:
-        """Return what was the same when last seen; nothing where that is not known."""
+    def __init__(self, url: str) -> None:
+        self.location = Location(url)
+        self.root = _cache(self.location)
         try:
-            record = json.loads(self._record.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return record if isinstance(record, dict) else {}
+            make_folder(self.root.parent)
+        except StoreError as fault:
+            raise StoreError(
+                f"{self.root.parent}, for copies of {self}, cannot be written "
+                f"({getattr(fault.__cause__, 'strerror', fault)}): set DUALMIX_CACHE to a folder "
+                "that can."
+            ) from fault
+        self._looked: dict[str, float] = {}
+        self._names: set[str] | None = None
 
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Write down what is the same."""
-        write_json(self._record, dict(record))
+    def __str__(self) -> str:
+        return str(self.location)
 
-    def files(self) -> dict[str, list[int]]:
-        """Return the files that belong to the run, and how each is described here."""
-        found = sorted(path for path in self.path.rglob("*") if path.is_file())
-        names = {path.relative_to(self.path).as_posix(): path for path in found}
-        return {
-            name: _described(path)
-            for name, path in names.items()
-            if name not in ("lock", LEASE) and plain(*name.split("/"))
-        }
+    @property
+    def address(self) -> str:
+        """The address, for processes that see what is there."""
+        if not self.location.shared:
+            raise ConfigError(
+                f"{self} is seen by one process only: runs in processes of their own need another "
+                "store."
+            )
+        return self.location.url
 
-    def changed(self) -> dict[str, list[int]]:
-        """Return the files that are not, as far as is known, the same there."""
-        record = self.record()
-        return {
-            file: described
-            for file, described in self.files().items()
-            if not self.same(file, record)
-        }
+    def below(self, *names: str) -> Mirror:
+        """Return the mirror of a folder of this one."""
+        return Mirror("/".join((self.location.url, *names)))
 
-    def ahead(self, listing: Mapping[str, Found]) -> bool:
-        """Whether what is only here takes the run at least as far as what is there.
+    def of(self, path: Path) -> FolderMirror:
+        """Return the mirror of a run's folder."""
+        return FolderMirror(self, path.name)
 
-        What is there may be half of an upload that failed. But once the scores are there, all the
-        rest is, whole."""
-        mine = _reach(self.changed())
-        return mine > NOTHING and mine >= _reach(listing) and SCORES not in listing
+    def local(self, name: str) -> str:
+        """Return a run's name without the address in front of it."""
+        return name.rstrip("/").removeprefix(f"{self}/").removeprefix(f"{self.location.url}/")
 
-    def same(self, file: str, record: Mapping[str, Any]) -> bool:
-        """Whether a file here is the one that was there when last seen."""
-        path = self.path / file
-        return file in record and path.is_file() and record[file]["here"] == _described(path)
+    def names(self) -> set[str]:
+        """Return the names of the runs there, as far as they may be names here."""
+        if self._names is None:
+            self._names = set(filter(plain, self.location.folders()))
+        return self._names
 
-    def follows(self, file: str, listing: Mapping[str, Found], record: Mapping[str, Any]) -> bool:
-        """Whether a file there is the one that was seen last, and has been fetched."""
-        return (
-            file in record
-            and record[file]["there"] == listing[file].mark
-            and (self.path / file).is_file()
-        )
+    def pull(self, after: float = 0.0) -> None:
+        """Fetch what is read of every run that changed."""
+        if self._recent("", after):
+            return
+        listed: dict[str, dict[str, Found]] = {}
+        for path, found in self.location.listing().items():
+            name, slash, file = path.partition("/")
+            if slash:
+                listed.setdefault(name, {})[file] = found
+        self._names = set(listed)
+        copied = {record.stem for record in (self.root / ".copies").glob("*.json")}
+        self.follow({name: listed.get(name, {}) for name in sorted({*listed, *copied})})
+        if listed:
+            make_folder(self.root)
+        self._looked = {"": time.monotonic()}
 
-    def take(self, contents: Mapping[str, bytes | None], listing: Mapping[str, Found]) -> None:
-        """Write what was fetched, the scores last, and remove what is gone there; what is not whole
-        is passed over.
+    def look(self, name: str, after: float) -> None:
+        """Fetch what is read of one run, if it changed."""
+        if not self._recent(name, after) and not Lock(self.root / name).taken:
+            self.follow({name: self.location.listing(name)})
+            self._looked[name] = time.monotonic()
+
+    def _recent(self, name: str, after: float) -> bool:
+        last = max(self._looked.get("", -math.inf), self._looked.get(name, -math.inf))
+        return time.monotonic() - last < after
+
+    def follow(
+        self,
+        listings: Mapping[str, Mapping[str, Found]],
+        wanted: Callable[[str], bool] = READ.__contains__,
+    ) -> None:
+        """Make the copies of runs what their folders are, as far as wanted; a copy that is ahead is
+        left as it is.
         """
-        record = self.record()
-        for file in [file for file in record if file not in listing]:
-            (self.path / file).unlink(missing_ok=True)
-            del record[file]
-        for file in sorted(contents, key=lambda file: (file == SCORES, file)):
-            content, path = contents[file], self.path / file
-            if (
-                content is None
-                or not whole(file, content)
-                or listing[file].size not in (None, len(content))
-            ):
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
+        left = iter(listings.items())
+        while some := dict(islice(left, TOGETHER)):
+            copies = {name: Copy(self.root, name) for name in some}
+            seen = {name: copy.record() for name, copy in copies.items()}
+            changed = {
+                name: [
+                    file
+                    for file in listing
+                    if wanted(file)
+                    and fetched(file)
+                    and not copies[name].follows(file, listing, seen[name])
+                ]
+                for name, listing in some.items()
+            }
+            contents = self.location.read(
+                [f"{name}/{file}" for name, files in changed.items() for file in files]
+            )
+            for name, copy in copies.items():
+                if not changed[name] and seen[name].keys() <= some[name].keys():
+                    continue
+                with copy.lock():
+                    if (
+                        copy.record() == seen[name]
+                        and not Lock(copy.path).taken
+                        and not copy.ahead(some[name])
+                    ):
+                        copy.take(
+                            {file: contents.get(f"{name}/{file}") for file in changed[name]},
+                            some[name],
+                        )
+
+    def fetch(self, name: str) -> None:
+        """Get a file that belongs to no run, if there is more in it than in the one here: it only
+        ever grows.
+        """
+        path = self.root / name
+        content = self.location.read([name]).get(name, b"")
+        with typed(path):
+            size = path.stat().st_size if path.is_file() else 0
+        if len(content) > size:
             write_bytes(path, content)
-            if (written := listing[file].written) is not None:
-                os.utime(path, (written, written))
-            record[file] = {"here": _described(path), "there": listing[file].mark}
-        self.write(record)
+
+    def publish(self, name: str) -> None:
+        """Send a file that belongs to no run."""
+        self.location.write(name, read_bytes(self.root / name))
 
 
-def _reach(files: Iterable[str]) -> tuple[int, int]:
-    """Return how far files take a run: to its end, to a step, or nowhere."""
-    names = set(files)
-    steps = [
-        int(m[1]) for name in names if (m := re.fullmatch(r"snapshot-(\d+)\.safetensors", name))
-    ]
-    return (2, 0) if SCORES in names else (1, max(steps)) if steps else NOTHING
-
-
-def whole(file: str, content: bytes | None) -> bool:
-    """Whether a file can be what was meant: half a JSON file is none; other kinds carry checksums
-    of their own.
-    """
-    if content is None:
-        return False
-    if file.endswith(".json"):
-        try:
-            json.loads(content)
-        except ValueError:
-            return False
-    return True
-
-
-def _described(path: Path) -> list[int]:
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns]
+def _cache(location: Location) -> Path:
+    """Return where the copy of a store is kept."""
+    given = os.environ.get("DUALMIX_CACHE")
+    base = Path(given) if given else cache_folder()
+    name = re.sub(r"[^\w.-]+", "-", location.name)[-60:].strip("-.")
+    return base / "stores" / f"{name}-{hashlib.sha256(location.url.encode()).hexdigest()[:12]}"

@@ -15,8 +15,10 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from dualmix.errors import StoreError
-from dualmix.learn.types import State
-from dualmix.store.files import write_bytes
+from dualmix.store.files import read_bytes, write_bytes
+
+State = dict[str, Any]
+"""Nested plain dicts, lists, numbers, strings and tensors."""
 
 _TENSOR = "tensor:"
 
@@ -25,6 +27,11 @@ def write(path: Path, state: State) -> None:
     """Save a state so that the file is either the old one or the new one, whole, whenever the
     process dies.
     """
+    write_bytes(path, state_bytes(state))
+
+
+def state_bytes(state: State) -> bytes:
+    """Return a state as a file holds it; equal states, equal bytes."""
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_strip(state, "", tensors), sort_keys=True, allow_nan=False)
     header = {
@@ -32,7 +39,7 @@ def write(path: Path, state: State) -> None:
             {"sha256": _digest(skeleton, tensors), "state": skeleton}, sort_keys=True
         )
     }
-    write_bytes(path, serialise(tensors, header))
+    return serialise(tensors, header)
 
 
 def read(path: Path) -> State:
@@ -43,20 +50,40 @@ def read(path: Path) -> State:
     StoreError
         The file is missing, cut short, changed or not ours.
     """
+    return parse_state(read_bytes(path), path)
+
+
+def parse_state(content: bytes, path: Path) -> State:
+    """Return the state that a file's content holds, as `read` does."""
     try:
-        content = path.read_bytes()
         length = int.from_bytes(content[:8], "little")
         header = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["dualmix"])
         tensors = parse(content)
         if _digest(header["state"], tensors) != header["sha256"]:
             raise StoreError(f"{path} is damaged: its checksum does not match.")
-        state = _fill(json.loads(header["state"]), tensors)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as fault:
+        filled: set[str] = set()
+        state = _fill(json.loads(header["state"], parse_constant=_no_number), tensors, filled)
+        if not isinstance(state, dict) or filled != tensors.keys():
+            raise ValueError("it holds more, or other things, than a state")
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        RuntimeError,
+        MemoryError,
+        SafetensorError,
+    ) as fault:
+        reason = "nested too deep" if isinstance(fault, RecursionError) else str(fault)[:200]
         raise StoreError(
-            f"{path} cannot be read as a snapshot ({type(fault).__name__}: {fault})."
+            f"{path} cannot be read as a snapshot ({type(fault).__name__}: {reason})."
         ) from fault
-    assert isinstance(state, dict)
     return state
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"it holds {text}")
 
 
 def _strip(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
@@ -90,18 +117,21 @@ def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _fill(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _fill(value: Any, tensors: dict[str, Tensor], filled: set[str]) -> Any:
+    """Return a skeleton with its tensors, each at one place only; note their names."""
     if isinstance(value, dict):
-        return {name: _fill(inner, tensors) for name, inner in value.items()}
+        return {name: _fill(inner, tensors, filled) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_fill(inner, tensors) for inner in value]
-    if isinstance(value, str):
-        return (
-            tensors[value.removeprefix(_TENSOR)]
-            if value.startswith(_TENSOR)
-            else value.removeprefix("text:")
-        )
-    return value
+        return [_fill(inner, tensors, filled) for inner in value]
+    if not isinstance(value, str):
+        return value
+    name = value.removeprefix(_TENSOR)
+    if name == value:
+        return value.removeprefix("text:")
+    if name in filled:
+        raise ValueError(f"the tensor {name} stands at two places")
+    filled.add(name)
+    return tensors[name]
 
 
 def _digest(skeleton: str, tensors: dict[str, Tensor]) -> str:

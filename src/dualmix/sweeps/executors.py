@@ -1,6 +1,4 @@
-"""The executor for one machine, a process for each run; and the command that any executor starts a
-run by.
-"""
+"""The executor for one machine, one process per run; and the process that any executor starts."""
 
 from __future__ import annotations
 
@@ -11,12 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from dualmix.registry import presets
-from dualmix.store.folder import Store
+from dualmix.data.source import expanded
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry
 
 LAST_LINES = 5
@@ -36,24 +35,34 @@ class Local:
 
     def start(self, entry: Entry) -> Process:
         """Start a process for a run."""
-        return Process(command(entry, self.store, self.plugins))
+        return Process(describe(entry, self.store, self.plugins))
 
     def close(self) -> None:
         """Do nothing: every process has ended with its run."""
 
 
 class Process:
-    """One run in a process of its own, which also stops when this one dies."""
+    """One run in a process of its own, which also ends when this one dies.
 
-    def __init__(self, words: Sequence[str]) -> None:
+    Parameters
+    ----------
+    job
+        What `describe` returns.
+    """
+
+    def __init__(self, job: str) -> None:
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.popen = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "dualmix", *words],
-            stdin=subprocess.DEVNULL,
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "dualmix.sweeps.child"],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self.errors,
             start_new_session=True,
         )
+        assert self.popen.stdin is not None
+        with suppress(BrokenPipeError):  # it died at once: `ended` and `last_lines` tell
+            self.popen.stdin.write(f"{job}\n".encode())
+            self.popen.stdin.flush()
 
     def ended(self) -> bool:
         """Whether the process has ended."""
@@ -70,46 +79,39 @@ class Process:
         """End it at once."""
         self.popen.kill()
         self.popen.wait()
-        self.errors.close()
+        self._close()
 
     def last_lines(self) -> str:
         """Return the end of what it said, or how it ended; to be asked once, when it has."""
-        with self.errors:
-            self.errors.seek(0)
-            lines = self.errors.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+        self._close()
         code = self.popen.returncode
-        return "\n".join(lines).removeprefix("dualmix: ") or (
+        return "\n".join(lines) or (
             f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
         )
 
+    def _close(self) -> None:
+        self.errors.close()
+        with suppress(BrokenPipeError):
+            if self.popen.stdin is not None:
+                self.popen.stdin.close()
 
-def command(entry: Entry, store: Store, plugins: Sequence[Path]) -> list[str]:
-    """Return the words behind `dualmix` that start a run in whatever folder: all paths in them are
-    absolute.
+
+def describe(entry: Entry, store: Store, plugins: Sequence[Path]) -> str:
+    """Return a run as one line of JSON, which its process reads in whatever folder: all paths in it
+    are absolute.
     """
-    preset = entry.job.preset
-    if preset not in presets() and Path(preset).exists():
-        preset = str(Path(preset).absolute())
-    data = entry.composed.config.data
-    paths = {
-        f"data.{name}": place.absolute()
-        for name in ("root", "path")
-        if (place := getattr(data, name))
-    }
-    values = {
-        **entry.job.values,
-        **{path: str(paths[path]) for path in paths.keys() & entry.job.values.keys()},
-    }
-    return [
-        *("run", preset, "--store", store.address),
-        *(word for plugin in plugins for word in ("--plugin", str(plugin.absolute()))),
-        *(word for path, given in values.items() for word in (f"--{path}", as_flag(given))),
-        *("--quiet", "--json", "--leash"),
-    ]
-
-
-def as_flag(given: Any) -> str:
-    """Return a value as `compose` reads it from the command line."""
-    if given is None:
-        return "none"
-    return given if isinstance(given, str) else json.dumps(given, separators=(",", ":"))
+    config = entry.composed.config.record()
+    for name in ("root", "path"):
+        if place := config["data"].get(name):
+            config["data"][name] = str(expanded(Path(place)).absolute())
+    return json.dumps(
+        {
+            "label": entry.composed.label,
+            "config": config,
+            "origins": dict(entry.composed.origins),
+            "store": store.address,
+            "plugins": [str(plugin.absolute()) for plugin in plugins],
+        }
+    )

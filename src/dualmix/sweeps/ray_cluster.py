@@ -1,5 +1,5 @@
-"""The executor for a Ray cluster: a task for each run, with the store in a folder or at an address
-all nodes see.
+"""The executor for a Ray cluster: one task per run, with the store in a folder or at an address
+that all nodes see.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 from dualmix.errors import ConfigError, DualmixError, StoreError
 from dualmix.runs.extras import extra
-from dualmix.store.folder import Folder, Store
-from dualmix.sweeps.executors import Process, command
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
+from dualmix.sweeps.executors import Process, describe
 from dualmix.sweeps.sweep import ELSEWHERE, POLL, Entry
 
 RECOUNT = 2.0
@@ -33,7 +34,8 @@ def check(runs: Sequence[Entry], gpus: float) -> None:
     devices = {run.composed.config.device for run in runs}
     if gpus and "cpu" in devices:
         raise ConfigError(
-            f"--gpus {gpus:g} sets GPUs aside, but runs are for the cpu: add --device cuda, or leave it out."
+            f"--gpus {gpus:g} sets GPUs aside, but runs are for the cpu: add --device cuda, or "
+            "leave it out."
         )
     if not gpus and devices - {"cpu"}:
         raise ConfigError("Runs are for a GPU: say how much of one each gets, e.g. --gpus 0.5.")
@@ -83,8 +85,8 @@ class Ray:
         if not self._places and workers is None:
             self.close()
             raise DualmixError(
-                f"No node of the Ray cluster has {_amounts(self.needs)} for a run: give less by --cpus and --gpus, or "
-                "--workers N to wait for nodes that are still to come."
+                f"No node of the Ray cluster has {_amounts(self.needs)} for a run: give less by "
+                "--cpus and --gpus, or --workers N to wait for nodes that are still to come."
             )
 
     def room(self) -> int:
@@ -101,10 +103,9 @@ class Ray:
     def start(self, entry: Entry) -> RayTask:
         """Submit a task for a run."""
         data = os.environ.get("DUALMIX_DATA")
-        words = command(entry, self.store, self.plugins)
-        return RayTask(
-            self.ray, self.task.remote(words, data and str(Path(data).absolute())), entry.folder
-        )
+        job = describe(entry, self.store, self.plugins)
+        reference = self.task.remote(job, data and str(Path(data).absolute()))
+        return RayTask(self.ray, reference, entry.folder)
 
     def close(self) -> None:
         """Leave the cluster, and end it where it was begun here."""
@@ -138,7 +139,10 @@ class RayTask:
             lines = str(fault).strip().splitlines() or [type(fault).__name__]
             return -1, f"lost: {lines[-1]}"
         if code == 0:
-            said = f"ended well, but {self.folder} is not done here: do all nodes see the same store and the same data?"
+            said = (
+                f"ended well, but {self.folder} is not done here: do all nodes see the same store "
+                "and the same data?"
+            )
         return code, said
 
     def ask(self) -> None:
@@ -155,17 +159,18 @@ class RayTask:
         return self.answer[1]
 
 
-def attend(words: Sequence[str], data: str | None) -> tuple[int, str]:
-    """Run a command on the node where this task is, and return its exit code and last lines.
+def attend(job: str, data: str | None) -> tuple[int, str]:
+    """Train a run on the node where this task is, and return its exit code and last lines.
 
     A cancelled task is interrupted in its main thread: instead of an exception anywhere, the run is
-    asked to save itself, once."""
+    asked to save itself, once.
+    """
     asked: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
     if data is not None:
         os.environ["DUALMIX_DATA"] = data
     try:
-        process = Process(words)
+        process = Process(job)
         told = False
         while not process.ended():
             if asked and not told:
@@ -182,8 +187,11 @@ def places(nodes: Sequence[Mapping[str, float]], needs: Mapping[str, float]) -> 
 
     Examples
     --------
-    >>> places([{"CPU": 3, "GPU": 1}, {"CPU": 1}], {"CPU": 1, "GPU": 0.5}), places([{"CPU": 3},
-    {"CPU": 3}], {"CPU": 2}) (2, 2)"""
+    >>> places([{"CPU": 3, "GPU": 1}, {"CPU": 1}], {"CPU": 1, "GPU": 0.5})
+    2
+    >>> places([{"CPU": 3}, {"CPU": 3}], {"CPU": 2})
+    2
+    """
     fits = [
         [int(node.get(name, 0) / amount + 1e-9) for name, amount in needs.items()] for node in nodes
     ]

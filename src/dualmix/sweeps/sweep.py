@@ -5,6 +5,7 @@ costs one retry.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,15 +13,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
 from dualmix.config.compose import Composed, compose
+from dualmix.config.plain import read_plain
 from dualmix.data import load
 from dualmix.errors import ConfigError, StoreError
+from dualmix.runs.filing import place, serves
 from dualmix.runs.status import Standing, State, standing
-from dualmix.store.folder import RECENT, Folder, Store
+from dualmix.store.folder import Folder
+from dualmix.store.store import RECENT, Store
 
 POLL = 0.1
+MOST_RUNS = 100_000
+"""Runs of a grid; more than that are a slip of the pen."""
 ELSEWHERE = 2.0
 """Seconds until a run that another process works on is looked at again."""
 
@@ -50,6 +54,11 @@ def grid(
     [{'method.memory': 10, 'seed': 0}, {'method.memory': 10, 'seed': 1}]
     """
     axes = axes or {}
+    presets = list(presets)
+    seeds = seeds if isinstance(seeds, Sequence) else list(seeds)
+    runs = math.prod((len(presets), len(seeds), *(len(choices) for choices in axes.values())))
+    if runs > MOST_RUNS:
+        raise ConfigError(f"That is a grid of {runs:,} runs: the most is {MOST_RUNS:,}.")
     return [
         Job(preset, {**(values or {}), **dict(zip(axes, point, strict=True)), "seed": seed})
         for seed in seeds
@@ -63,16 +72,19 @@ def read_grid(path: Path) -> list[Job]:
     and ``values``.
     """
     try:
-        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as fault:
+        plain = read_plain(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, ConfigError) as fault:
         raise ConfigError(f"The grid file {path} cannot be read: {fault}.") from fault
     known = {"presets", "seeds", "grid", "values"}
     if not isinstance(plain, dict) or not plain.keys() <= known or not plain.get("presets"):
         raise ConfigError(
-            f"The grid file {path} needs presets (a list), and may have seeds (a number or list), grid (settings with "
-            "lists of values) and values (settings for all runs)."
+            f"The grid file {path} needs presets (a list), and may have seeds (a number or list), "
+            "grid (settings with lists of values) and values (settings for all runs)."
         )
-    seeds, axes, values = plain.get("seeds", 1), plain.get("grid") or {}, plain.get("values") or {}
+    presets, seeds = plain["presets"], plain.get("seeds", 1)
+    axes, values = plain.get("grid") or {}, plain.get("values") or {}
+    if not isinstance(presets, list) or not all(isinstance(name, str) for name in presets):
+        raise ConfigError(f"In the grid file {path}, presets is a list of names.")
     if (
         not isinstance(seeds, int | list)
         or not isinstance(axes, dict)
@@ -84,7 +96,7 @@ def read_grid(path: Path) -> list[Job]:
     for name, choices in axes.items():
         if not isinstance(choices, list):
             raise ConfigError(f"In the grid file {path}, {name} needs a list of values.")
-    return grid(plain["presets"], range(seeds) if isinstance(seeds, int) else seeds, axes, values)
+    return grid(presets, range(seeds) if isinstance(seeds, int) else seeds, axes, values)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +112,7 @@ class Entry:
     not_before: float = 0.0
 
     def standing(self) -> Standing:
-        """Return where the run is: what the sweep knows, and while it runs what its folder tells."""
+        """Return where the run is, by what the sweep knows and by its folder while it runs."""
         if self.state == "running":
             with suppress(StoreError):
                 self.folder.refresh(after=RECENT)
@@ -130,8 +142,8 @@ def entries(jobs: Iterable[Job], store: Store) -> list[Entry]:
         data = composed.config.data.model_dump_json()
         if data not in fingerprints:
             fingerprints[data] = load(composed.config.data).fingerprint
-        folder = store.folder(composed, fingerprints[data])
-        state: State = "done" if folder.serves(composed) else "waiting"
+        folder = place(store, composed, fingerprints[data])
+        state: State = "done" if serves(folder, composed) else "waiting"
         found.setdefault(folder.key, Entry(job, composed, folder, state))
     return list(found.values())
 
@@ -228,7 +240,7 @@ def _settle(entry: Entry, last_lines: str, retries: int, stopping: bool) -> None
         entry.folder.refresh()
     except StoreError as fault:
         last_lines = f"{last_lines}\n{fault}".strip()
-    if entry.folder.serves(entry.composed):
+    if serves(entry.folder, entry.composed):
         entry.state = "done"
     elif stopping:
         entry.state = "stopped"
@@ -251,10 +263,10 @@ def estimate(runs: Sequence[Entry], store: Store) -> dict[str, float | None]:
     """
     paces: dict[tuple[str, str], list[float]] = {}
     for path in store.paths():
-        folder = store.open(path)
         with suppress(
             StoreError, KeyError, TypeError, AttributeError
         ):  # a damaged run tells nothing
+            folder = store.open(path)
             if folder.done:
                 saved, times = folder.read_json("config.json"), folder.read_json("times.json")
                 seconds = sum(

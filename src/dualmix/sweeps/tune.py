@@ -13,16 +13,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from dualmix.config.compose import Composed, canonical, compose, lookup, walk
+from dualmix.config.compose import Composed, compose, lookup, walk
+from dualmix.config.fields import canonical
+from dualmix.config.plain import as_flag
 from dualmix.data import load
-from dualmix.errors import ConfigError
+from dualmix.errors import ConfigError, DualmixError, StoreError
 from dualmix.registry import nearest
 from dualmix.runs.extras import extra
 from dualmix.runs.facts import facts
 from dualmix.settings import Range
-from dualmix.store.files import write_json
-from dualmix.store.folder import Store
-from dualmix.sweeps.executors import as_flag
+from dualmix.store.files import make_folder, write_bytes, write_json
+from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry, Job, entries
 
 FIRST = 2
@@ -30,8 +31,8 @@ VALIDATION = 0.1
 JOURNAL = "trials.journal"
 PROTOCOL = ("stream.first", "stream.validation")
 SCORE = (
-    "average accuracy (Eq. 14) after the last of these tasks, mean over seeds, on training images of theirs that "
-    "were kept out of the stream; no test image of any task was used"
+    "average accuracy (Eq. 14) after the last of these tasks, mean over seeds, on training images "
+    "of theirs that were kept out of the stream; no test image of any task was used"
 )
 
 
@@ -131,7 +132,8 @@ def _chosen(composed: Composed, fixed: Mapping[str, Any], only: Sequence[str]) -
         if path not in declared:
             known = ", ".join(declared)
             raise ConfigError(
-                f"--only {path}: it has no range{nearest(path, declared)} (those that have: {known})."
+                f"--only {path}: it has no range{nearest(path, declared)} "
+                f"(those that have: {known})."
             )
         if path in fixed:
             raise ConfigError(f"--only {path}: a setting that is given a value is not tuned.")
@@ -183,7 +185,7 @@ def tune(
     optuna = extra("optuna", "tune", "Tuning")
     states = optuna.trial.TrialState
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = _study(optuna, chosen)
+    study = _opened(optuna, chosen)
     while True:
         known = study.get_trials()
         group = [t for t in known if t.state == states.RUNNING]
@@ -208,9 +210,45 @@ def tune(
             return _file(study, chosen, states)
 
 
+def _opened(optuna: Any, chosen: Search) -> Any:
+    """Return the study of a search, new or gone on with.
+
+    Raises
+    ------
+    StoreError
+        Its journal is damaged: optuna meets that with whatever fault its reading comes upon.
+    """
+    journal = chosen.folder / JOURNAL
+    try:
+        study = _study(optuna, chosen)
+        for trial in study.get_trials():
+            _check_trial(trial, chosen)
+    except (DualmixError, OSError):
+        raise
+    except Exception as fault:
+        raise StoreError(
+            f"The journal {journal} is damaged ({type(fault).__name__}): move it away and give the "
+            "same command again; runs that are done are not trained again."
+        ) from fault
+    return study
+
+
+def _check_trial(trial: Any, chosen: Search) -> None:
+    """Raise `ValueError` unless a trial could have come from this search."""
+    for path, at in trial.params.items():
+        tried = chosen.ranges[path]
+        if isinstance(at, bool) or not isinstance(at, int | float) or not _inside(at, tried):
+            raise ValueError(f"{path} is {at!r}")
+    if trial.state.name == "COMPLETE" and not 0 <= trial.value <= 1:
+        raise ValueError(f"the score is {trial.value!r}")
+    if trial.state.name in ("COMPLETE", "RUNNING") and trial.params.keys() != chosen.ranges.keys():
+        raise ValueError(f"trial {trial.number} has other settings")
+
+
 def _study(optuna: Any, chosen: Search) -> Any:
-    chosen.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(chosen.folder)
     chosen.home.fetch(JOURNAL)
+    _drop_half_a_line(chosen.folder / JOURNAL)
     journal = optuna.storages.journal.JournalFileBackend(str(chosen.folder / JOURNAL))
     storage = optuna.storages.JournalStorage(journal)
     study = optuna.create_study(
@@ -222,6 +260,13 @@ def _study(optuna: Any, chosen: Search) -> Any:
         }
         study.enqueue_trial(within)
     return study
+
+
+def _drop_half_a_line(journal: Path) -> None:
+    """Cut off what a process that was killed had begun to write: the next line would join it."""
+    content = journal.read_bytes() if journal.is_file() else b""
+    if content and not content.endswith(b"\n"):
+        write_bytes(journal, content[: content.rfind(b"\n") + 1])
 
 
 def _inside(at: Any, tried: Range) -> bool:
@@ -239,7 +284,7 @@ def _distributions(optuna: Any, chosen: Search) -> dict[str, Any]:
 
 
 def _seed(number: int) -> int:
-    """Give every trial chance of its own, so that going on does not repeat what was drawn before."""
+    """Give every trial chance of its own, so that going on repeats nothing that was drawn."""
     return int.from_bytes(hashlib.sha256(str(number).encode()).digest()[:4], "big")
 
 

@@ -1,0 +1,130 @@
+"""Methods and their settings, and where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dualmix.config.compose import Composed, lookup, walk
+from dualmix.config.plain import as_flag
+from dualmix.paper.numbers import DATA as PAPERS_DATA
+from dualmix.registry import Preset, additions, get_preset
+
+CHOICES = {
+    "paper": "the paper's",
+    "reference": "reference",
+    "inferred": "inferred",
+    "calibrated": "calibrated",
+    "ours": "ours",
+    "yours": "yours",
+}
+
+
+def method_table(presets: Mapping[str, Preset]) -> RenderableType:
+    """Return the list of methods."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("method", style="bold", no_wrap=True)
+    table.add_column("what it does")
+    table.add_column("in the paper", style="dim")
+    extras = additions()
+    hosts = {
+        name: preset
+        for name, preset in presets.items()
+        if not name.endswith(tuple(f"+{e}" for e in extras))
+    }
+    for name, preset in sorted(hosts.items()):
+        table.add_row(name, preset.doc, preset.paper)
+    added = Table(box=box.SIMPLE, pad_edge=False)
+    added.add_column("added", style="bold", no_wrap=True)
+    added.add_column("what it adds")
+    added.add_column("fits")
+    for name, (extra, fits) in extras.items():
+        added.add_row(f"+{name}", extra.doc, ", ".join(fits))
+    return Group(
+        table,
+        added,
+        Text(
+            "dualmix run METHOD trains one; dualmix explain METHOD shows all its settings.",
+            style="dim",
+        ),
+    )
+
+
+def settings(composed: Composed) -> RenderableType:
+    """Return every setting of a preset with its value and meaning."""
+    table = Table(
+        title=f"Settings of {composed.label}",
+        title_justify="left",
+        box=box.SIMPLE,
+        pad_edge=False,
+        caption="Give them as flags: --SETTING VALUE. Lists as [1,2,3], no value as none.",
+        caption_justify="left",
+    )
+    table.add_column("setting", style="bold", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("meaning")
+    for path, info in walk(type(composed.config)):
+        table.add_row(f"--{path}", as_flag(lookup(composed.config, path)), info.description or "")
+    return table
+
+
+def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
+    """Return, for every setting, its value, its origin, what the paper says and whose choice the
+    value is.
+    """
+    rows = []
+    for path, info in walk(type(composed.config)):
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        found = lookup(composed.config, path)
+        origin, _, name = composed.origins[path].partition(" ")
+        choice = extra.get("source", "ours") if origin in ("default", "data") else "yours"
+        if origin == "data" and name not in PAPERS_DATA:
+            choice = "ours"
+        if origin == "preset":
+            choice = get_preset(name).sources.get(path, "ours")
+        rows.append(
+            {
+                "setting": path,
+                "value": found if isinstance(found, int | float | str | None) else as_flag(found),
+                "from": composed.origins[path],
+                "paper": extra.get("paper", "-"),
+                "choice": choice,
+                "meaning": info.description or "",
+            }
+        )
+    return rows
+
+
+def explanation(composed: Composed) -> RenderableType:
+    """Return the explanation as a table."""
+    table = Table(
+        box=box.SIMPLE, pad_edge=False, title=f"{composed.label}, every value", title_justify="left"
+    )
+    table.add_column("setting", style="bold", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("from")
+    table.add_column("the paper says", overflow="fold")
+    table.add_column("whose choice", style="dim", no_wrap=True)
+    shown = ""
+    for row in explanation_rows(composed):
+        group, _, name = row["setting"].rpartition(".")
+        if group != shown:
+            shown = group
+            table.add_row(f"{group}." if group else "the run")
+        origin = Text(
+            row["from"].partition(" ")[0], style="" if row["from"] == "default" else "yellow"
+        )
+        table.add_row(
+            f"  {name}", as_flag(row["value"]), origin, row["paper"], CHOICES[row["choice"]]
+        )
+    legend = (
+        "whose choice: the paper's = stated there; reference = read in the code behind its "
+        "baselines; inferred = from two or more facts; calibrated = by its Table 3 "
+        "(docs/reading-of-the-paper.md)."
+    )
+    return Group(table, Text(legend, style="dim"))

@@ -1,1 +1,0 @@
-"""What the command line prints, as tables of 80 columns."""

@@ -1,0 +1,168 @@
+"""The settings of a run by group, and the key that stands for all of them that affect a result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import SerializeAsAny, field_validator, model_validator
+
+from dualmix.config.migrate import first_names
+from dualmix.data.config import Data
+from dualmix.data.stream import Stream
+from dualmix.learn.augment import check_name
+from dualmix.registry import Method
+from dualmix.settings import Settings, setting
+
+RESULTS_VERSION = 1
+"""Raised when a change of code or of a default changes the results of the same settings."""
+
+MethodT = TypeVar("MethodT", bound=Method)
+
+
+class Model(Settings):
+    """The network."""
+
+    width: int = setting(
+        20,
+        "channels of the first stage",
+        paper="reduced ResNet-18",
+        source="reference",
+        ge=1,
+        le=512,
+    )
+    head: Literal["fixed", "growing"] = setting(
+        "fixed",
+        "fixed: a column for every class of the stream from step 0; growing: a column when a class "
+        "is first seen",
+        paper="a single head for all classes",
+        source="paper",
+    )
+    mean: tuple[float, ...] = setting(
+        (),
+        "channel means to subtract from pixels in [0, 1], e.g. [0.5,0.5,0.5]; []: no normalisation",
+        source="reference",
+    )
+    std: tuple[float, ...] = setting(
+        (), "channel deviations to divide by; []: no normalisation", source="reference"
+    )
+    precision: Literal["float32", "bfloat16"] = setting(
+        "float32",
+        "bfloat16: the network is run under torch.autocast, its weights, logits and losses stay "
+        "float32; other results, and untested on CUDA",
+    )
+
+    @model_validator(mode="after")
+    def _normalisation_fits(self) -> Model:
+        if len(self.mean) != len(self.std) or any(s <= 0 for s in self.std):
+            raise ValueError("mean and std need one number per channel each, and std above 0")
+        return self
+
+
+class Probes(Settings):
+    """Measurements at task borders, which change nothing in the training."""
+
+    on: bool = setting(
+        False,
+        "measure Eqs. 4-6, head norms, AdpMix's gate and the memory's classes after each task",
+    )
+    draws: int = setting(32, "draws of the augmentation for Eqs. 4-6", ge=2, le=10_000)
+    rows: int = setting(
+        200,
+        "images of the memory that Eqs. 4-6 are measured on; fewer make CO and m-bar larger",
+        ge=1,
+        le=1_000_000,
+    )
+    past: int = setting(1000, "past training images that stand for Eq. 3", ge=1, le=1_000_000)
+    operators: tuple[str, ...] = setting(
+        (),
+        "further augmentations to measure on the same model, e.g. [flip,crop-0.8,standard,enmix]",
+    )
+
+    @field_validator("operators")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name != "enmix":
+                check_name(name)
+        return names
+
+    @model_validator(mode="after")
+    def _measured_at_all(self) -> Probes:
+        if self.operators and not self.on:
+            raise ValueError("operators are measured only if probes are on: add --probes.on true")
+        return self
+
+
+class Common(Settings):
+    """Everything a run depends on but its method."""
+
+    data: Data = Data()
+    stream: Stream = Stream()
+    model: Model = Model()
+    probes: Probes = Probes()
+    seed: int = setting(
+        0, "the seed from which all chance comes", paper="10 runs", source="ours", ge=0, lt=2**32
+    )
+    order_seed: int | None = setting(
+        None, "seed of class and sample order; none: seed", source="ours", ge=0, lt=2**32
+    )
+    run_seed: int | None = setting(
+        None, "seed of weights, memory and augmentation; none: seed", source="ours", ge=0, lt=2**32
+    )
+    device: str = setting(
+        "cpu",
+        "where to train: cpu, cuda, cuda:1",
+        paper="one GPU",
+        source="ours",
+        pattern=r"^(cpu|cuda(:\d+)?)$",
+    )
+    threads: int = setting(1, "torch threads of the process", source="ours", ge=1, le=1024)
+    save_every: int = setting(
+        500,
+        "steps between snapshots (one is also made after each task)",
+        source="ours",
+        ge=1,
+        le=10**12,
+    )
+
+
+class Config(Common, Generic[MethodT]):
+    """Everything a run depends on."""
+
+    method: SerializeAsAny[MethodT]
+
+    def record(self) -> dict[str, Any]:
+        """Return the configuration as plain JSON, which `compose` reads back."""
+        plain = self.model_dump(mode="json")
+        plain["method"] = {"kind": self.method.kind, **plain["method"]}
+        return plain
+
+    def seeds(self) -> tuple[int, int]:
+        """Return the order seed and the run seed."""
+        return (
+            self.seed if self.order_seed is None else self.order_seed,
+            self.seed if self.run_seed is None else self.run_seed,
+        )
+
+    def key(self, fingerprint: str) -> str:
+        """Return the sha256 of all that affects the result, the data's content included.
+
+        A value equal to its default is left out, so that a setting added later does not orphan the
+        results there are; in return, changing a default raises `RESULTS_VERSION`. Settings go by
+        the names that they first had, so that a rename does not orphan results either.
+        """
+        set_apart = {"seed", "save_every", "data", "probes"}
+        plain = self.model_dump(mode="json", exclude_defaults=True, exclude=set_apart)
+        plain = first_names({**plain, "method": {"kind": self.method.kind, **plain["method"]}})
+        plain["kind"] = plain["method"].pop("kind")
+        plain["order_seed"], plain["run_seed"] = self.seeds()
+        plain["data"] = fingerprint
+        plain["results_version"] = RESULTS_VERSION
+        return hashlib.sha256(canonical(plain).encode()).hexdigest()
+
+
+def canonical(plain: Any) -> str:
+    """Return the one JSON text of a value."""
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)

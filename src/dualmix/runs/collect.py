@@ -1,0 +1,111 @@
+"""Read the finished runs of a store or an archive: each one checked, and what cannot be used is
+listed with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dualmix.errors import ConfigError, StoreError
+from dualmix.runs.reader import Reader
+from dualmix.runs.records import Collection, Remark, Run
+from dualmix.runs.status import standing
+from dualmix.store.folder import Folder
+from dualmix.store.store import Store
+
+LONGEST = 300
+"""Letters of a reason that are shown."""
+
+
+def collect(
+    store: Store,
+    *,
+    rank: Callable[[str], int] = lambda label: 0,
+    own: Callable[[str, str], Mapping[str, Any]] = lambda preset, data: {},
+) -> Collection:
+    """Read every run of a store; a run that cannot be trusted is left out and named, and never
+    stops the others.
+
+    Parameters
+    ----------
+    rank
+        A label's place in tables.
+    own
+        The settings that stand for a preset on a data set, beside the preset's.
+    """
+    store.refresh()
+    paths = {*store.paths()}
+    if store.root.is_dir():
+        paths |= {p for p in store.root.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    elif not paths:
+        raise StoreError(f"There is no store {store}: give the folder of runs with --store.")
+    runs: dict[str, Run] = {}
+    left_out, unfinished, remarks = [], [], []
+    reader = Reader(own)
+    for path in sorted(paths):
+        try:
+            if not store.at(path).has("config.json"):
+                raise StoreError("it has no config.json, so that nothing is known about it")
+            folder = store.open(path)
+            if not folder.done:
+                unfinished.append(Remark(path.name, _progress(folder)))
+                continue
+            run, lacking = reader.read(folder)
+            if run.key in runs:
+                twin = runs[run.key]
+                same = "equal scores" if twin.scores == run.scores else "other scores"
+                raise StoreError(
+                    f"it has the key of {twin.name}, with {same}; only that one counts"
+                )
+        except (StoreError, ConfigError) as fault:
+            left_out.append(Remark(path.name, _sentence(str(fault), path)))
+        except Exception as fault:  # files of a run can hold anything; it must not stop the others
+            text = f"it cannot be read ({type(fault).__name__}: {fault})"
+            left_out.append(Remark(path.name, _sentence(text[:LONGEST], path)))
+        else:
+            runs[run.key] = run
+            remarks += [Remark(path.name, text) for text in lacking]
+    kept, doubled = _one_per_seed(runs.values())
+    return Collection(
+        store.root, str(store), kept, (*left_out, *doubled), tuple(unfinished), tuple(remarks), rank
+    )
+
+
+def _one_per_seed(runs: Iterable[Run]) -> tuple[tuple[Run, ...], list[Remark]]:
+    """Keep one run per seed of each configuration: runs that differ in device or threads alone
+    are not independent.
+    """
+    kept: dict[tuple[Any, ...], Run] = {}
+    left_out = []
+    for run in runs:
+        place = (run.label, run.content.fingerprint, run.memory, repr(run.changed), run.seed)
+        if place in kept:
+            left_out.append(
+                Remark(
+                    run.name,
+                    f"It has the configuration and seed of {kept[place].name} but for device or "
+                    "threads.",
+                )
+            )
+        else:
+            kept[place] = run
+    return tuple(kept.values()), left_out
+
+
+def _progress(folder: Folder) -> str:
+    at = standing(folder, now=0)
+    if at.state == "failed" and not at.tasks:
+        return "Not finished: its plan or its log cannot be read."
+    return (
+        f"Not finished: {at.finished} of {at.tasks} tasks are done."
+        if at.tasks
+        else "Not finished: it has no plan."
+    )
+
+
+def _sentence(text: str, path: Path) -> str:
+    text = text.replace(f"{path}/", "its ").removesuffix(": run again with --fresh.")
+    text = text[0].upper() + text[1:]
+    return text if text.endswith(".") else f"{text}."

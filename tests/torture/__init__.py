@@ -1,0 +1,1 @@
+"""Odd calls, damaged files, wild words, kills and threads: `python -m tests.torture --help`."""
