@@ -1,0 +1,9 @@
+"""The native CPU engine: C kernels for the reduced ResNet-18, its head, its loss and its step, and their binding.
+
+It imports torch, numpy, ctypes, the standard library and `dualmix.errors`, and no other room of the package.
+"""
+
+from dualmix.engine.library import BUILDS, available, current, select
+from dualmix.engine.network import Folded, each_gradient, evaluate, features
+
+__all__ = ["BUILDS", "Folded", "available", "current", "each_gradient", "evaluate", "features", "select"]
