@@ -28,34 +28,53 @@ typedef struct {
     long out, in, y, x;
 } Taps;
 
-/* The same taps for the gradient of the input: turned by half a circle, ends exchanged. */
+/* Transformed taps, with the steps between points, output channels and input channels. */
+typedef struct {
+    const float *at;
+    long point, out, in;
+} Prepared;
+
+INLINE long tap_row(long inputs) { return round_up(inputs, LANES); }
+INLINE long tap_plane(long inputs, long outputs) { return outputs * tap_row(inputs) + GAP; }
+
+/* For the gradient of the input: taps turned by half a circle, ... */
 static Taps turned(Taps w) {
-    return (Taps){w.at + 2 * w.y + 2 * w.x, w.in, w.out, -w.y, -w.x};
+    return (Taps){w.at + 2 * w.y + 2 * w.x, w.out, w.in, -w.y, -w.x};
 }
 
-INLINE long tap_row(long outputs) { return round_up(outputs, LANES); }
-INLINE long tap_plane(long inputs, long outputs) { return inputs * tap_row(outputs) + GAP; }
+/* ... and both ends exchanged. */
+static Prepared reversed(Prepared u) { return (Prepared){u.at, u.point, u.in, u.out}; }
 
-/* U = G g Gt as [36 points][inputs][outputs], each output's taps times its scale if there is one. */
-static void prepare(Taps w, long inputs, long outputs, const float *scale, float *u) {
-    for (long c = 0; c < inputs; c++)
-        for (long k = 0; k < outputs; k += W) {
-            vf g[3][3] = {0}, half[3][POINTS], column[POINTS];
-            const long there = outputs - k < W ? outputs - k : W;
-            for (int y = 0; y < 3; y++)
-                for (int x = 0; x < 3; x++) {
-                    const float *from = w.at + k * w.out + c * w.in + y * w.y + x * w.x;
-                    for (long i = 0; i < there; i++)
-                        g[y][x][i] = from[i * w.out] * (scale ? scale[k + i] : 1);
+/* One tap of W input channels, of which the first `there` exist. */
+INLINE vf lane_taps(const float *from, long step, long there) {
+    if (step == 1 && there >= W) return load(from);
+    vf v = {0};
+    for (long i = 0; i < there && i < W; i++) v[i] = from[i * step];
+    return v;
+}
+
+/* U = G g Gt as [36 points][outputs][inputs], an output's taps times its scale if there is one. */
+static Prepared prepare(Taps w, long inputs, long outputs, const float *scale, float *u) {
+    const Prepared made = {u, tap_plane(inputs, outputs), tap_row(inputs), 1};
+    for (long k = 0; k < outputs; k++)
+        for (long c = 0; c < inputs; c += W) {
+            vf half[3][POINTS], column[POINTS];
+            UNROLL for (int y = 0; y < 3; y++) {
+                vf g[3];
+                UNROLL for (int x = 0; x < 3; x++) {
+                    g[x] = lane_taps(w.at + k * w.out + c * w.in + y * w.y + x * w.x, w.in,
+                                     inputs - c);
+                    if (scale) g[x] *= scale[k];
                 }
-            for (int y = 0; y < 3; y++) taps(g[y], half[y]);
-            for (int j = 0; j < POINTS; j++) {
+                taps(g, half[y]);
+            }
+            UNROLL for (int j = 0; j < POINTS; j++) {
                 taps((vf[3]){half[0][j], half[1][j], half[2][j]}, column);
-                for (int i = 0; i < POINTS; i++)
-                    store(u + (i * POINTS + j) * tap_plane(inputs, outputs) +
-                              c * tap_row(outputs) + k, column[i]);
+                UNROLL for (int i = 0; i < POINTS; i++)
+                    store(u + (i * POINTS + j) * made.point + k * made.out + c, column[i]);
             }
         }
+    return made;
 }
 
 /* One row of the 6 x 6 pixels that four outputs in a row look at, for the W tiles from t on. The
@@ -65,10 +84,10 @@ INLINE void gather(const float *x, const Shape *s, long t, const int row, vf d[6
     const long shift = row == 0 ? -s->across : row == 5 ? s->across : 0;
     const float *at = x + (row + 3) % SIDE * SIDE * s->row + t + shift;
     vi left = load_mask(s->left + t), right = load_mask(s->right + t);
-    for (int j = 0; j < SIDE; j++) d[j + 1] = load(at + j * s->row);
+    UNROLL for (int j = 0; j < SIDE; j++) d[j + 1] = load(at + j * s->row);
     if (row == 0 || row == 5) {
         const vi there = load_mask((row ? s->below : s->above) + t);
-        for (int j = 0; j < SIDE; j++) d[j + 1] = keep(d[j + 1], there);
+        UNROLL for (int j = 0; j < SIDE; j++) d[j + 1] = keep(d[j + 1], there);
         left &= there;
         right &= there;
     }
@@ -80,28 +99,28 @@ INLINE void gather(const float *x, const Shape *s, long t, const int row, vf d[6
 INLINE void tiles_enter(const float *x, const Shape *s, long t, const Kind kind, float *v, long step) {
     vf half[6][POINTS], column[POINTS];
     if (kind == SPREAD) {
-        for (int row = 1; row < 6; row += 2) {
+        UNROLL for (int row = 1; row < 6; row += 2) {
             const float *at = x + (row == 3 ? 2 : 0) * s->row + t + (row == 5 ? s->across : 0);
             vf d[3] = {load(at), load(at + s->row), keep(load(at + 1), load_mask(s->right + t))};
             if (row == 5)
-                for (int j = 0; j < 3; j++) d[j] = keep(d[j], load_mask(s->below + t));
+                UNROLL for (int j = 0; j < 3; j++) d[j] = keep(d[j], load_mask(s->below + t));
             enter_spaced(d[0], d[1], d[2], half[row]);
         }
-        for (int j = 1; j < POINTS; j++) {
+        UNROLL for (int j = 1; j < POINTS; j++) {
             enter_spaced(half[1][j], half[3][j], half[5][j], column);
-            for (int i = 1; i < POINTS; i++) store(v + (i * POINTS + j) * step, column[i]);
+            UNROLL for (int i = 1; i < POINTS; i++) store(v + (i * POINTS + j) * step, column[i]);
         }
         return;
     }
-    for (int row = 0; row < 6; row++) {
+    UNROLL for (int row = 0; row < 6; row++) {
         vf d[6];
         gather(x, s, t, row, d);
         enter(d, half[row]);
     }
-    for (int j = 0; j <= last_point(kind); j++) {
+    UNROLL for (int j = 0; j <= last_point(kind); j++) {
         enter((vf[6]){half[0][j], half[1][j], half[2][j], half[3][j], half[4][j], half[5][j]},
               column);
-        for (int i = 0; i <= last_point(kind); i++) store(v + (i * POINTS + j) * step, column[i]);
+        UNROLL for (int i = 0; i <= last_point(kind); i++) store(v + (i * POINTS + j) * step, column[i]);
     }
 }
 
@@ -122,8 +141,8 @@ INLINE vf finished(vf y, const Finish *f, long channel, const float *add, vi the
 INLINE void tiles_leave(const float *m, long step, const Shape *s, long t, const Kind kind,
                         long channel, const Finish *f, float *out) {
     vf half[POINTS][SIDE], row[POINTS], y[SIDE];
-    for (int i = 0; i < POINTS; i++) {
-        for (int j = 0; j < POINTS; j++) {
+    UNROLL for (int i = 0; i < POINTS; i++) {
+        UNROLL for (int j = 0; j < POINTS; j++) {
             const int there = i >= first_point(kind) && j >= first_point(kind) &&
                               i <= last_point(kind) && j <= last_point(kind);
             row[j] = there ? load(m + (i * POINTS + j) * step) : (vf){0};
@@ -131,9 +150,9 @@ INLINE void tiles_leave(const float *m, long step, const Shape *s, long t, const
         leave(row, half[i]);
     }
     const int every = kind == PICK ? 2 : 1;
-    for (int j = 0; j < SIDE; j += every) {
+    UNROLL for (int j = 0; j < SIDE; j += every) {
         leave((vf[6]){half[0][j], half[1][j], half[2][j], half[3][j], half[4][j], half[5][j]}, y);
-        for (int i = 0; i < SIDE; i += every) {
+        UNROLL for (int i = 0; i < SIDE; i += every) {
             const vi there = s->ragged ? inside(s, i * SIDE + j, t) : ~(vi){0};
             const long at = (kind == PICK ? i + j / 2 : i * SIDE + j) * s->row + t;
             store(out + at, finished(y[i], f, channel, f->add ? f->add + at : 0, there));
@@ -145,7 +164,7 @@ INLINE void tiles_leave(const float *m, long step, const Shape *s, long t, const
  * them where taps are many, because taps are read once a block. */
 INLINE long block_of(long inputs, long outputs) { return inputs + outputs > 96 ? 64 : 32; }
 
-INLINE void convolve_kind(const float *x, long inputs, const float *u, long outputs, float *out,
+INLINE void convolve_kind(const float *x, long inputs, Prepared u, long outputs, float *out,
                           const Shape *s, const Kind kind, const Finish *f, float *work) {
     const long block = block_of(inputs, outputs);
     const long v_plane = inputs * block + GAP, m_plane = outputs * block + GAP;
@@ -160,7 +179,7 @@ INLINE void convolve_kind(const float *x, long inputs, const float *u, long outp
         for (int i = first_point(kind); i <= last_point(kind); i++)
             for (int j = first_point(kind); j <= last_point(kind); j++) {
                 const long p = i * POINTS + j;
-                const Factor a = {u + p * tap_plane(inputs, outputs), 1, tap_row(outputs)};
+                const Factor a = {u.at + p * u.point, u.out, u.in};
                 product(outputs, (some + W - 1) / W, inputs, a, v + p * v_plane, block,
                         m + p * m_plane, block);
             }
@@ -178,7 +197,7 @@ static long convolve_space(long inputs, long outputs) {
 }
 
 /* A 3 x 3 convolution with prepared taps. PICK writes, and SPREAD reads, maps of four phases. */
-static void convolve(const float *x, long inputs, const float *u, long outputs, float *out,
+static void convolve(const float *x, long inputs, Prepared u, long outputs, float *out,
                      const Shape *s, Kind kind, const Finish *f, float *work) {
     if (kind == PLAIN) convolve_kind(x, inputs, u, outputs, out, s, PLAIN, f, work);
     if (kind == PICK) convolve_kind(x, inputs, u, outputs, out, s, PICK, f, work);
@@ -199,11 +218,11 @@ INLINE void channels_enter(const float *x, const Shape *s, long lanes, long t, c
                            float *v, long step) {
     static const float nothing[W];
     vf half[6][POINTS], column[POINTS];
-    for (int row = 0; row < 6; row++) {
+    UNROLL for (int row = 0; row < 6; row++) {
         vf d[6];
         const int y_there = row == 0 ? s->above[t] : row == 5 ? s->below[t] : 1;
         const long y_tile = t + (row == 0 ? -s->across : row == 5 ? s->across : 0);
-        for (int j = 0; j < 6; j++) {
+        UNROLL for (int j = 0; j < 6; j++) {
             const int there = y_there && (j == 0 ? s->left[t] : j == 5 ? s->right[t] : 1);
             const long tile = y_tile + (j == 0 ? -1 : j == 5);
             const long phase = (row + 3) % SIDE * SIDE + (j + 3) % SIDE;
@@ -211,10 +230,10 @@ INLINE void channels_enter(const float *x, const Shape *s, long lanes, long t, c
         }
         enter(d, half[row]);
     }
-    for (int j = 0; j <= last_point(kind); j++) {
+    UNROLL for (int j = 0; j <= last_point(kind); j++) {
         enter((vf[6]){half[0][j], half[1][j], half[2][j], half[3][j], half[4][j], half[5][j]},
               column);
-        for (int i = 0; i <= last_point(kind); i++) store(v + (i * POINTS + j) * step, column[i]);
+        UNROLL for (int i = 0; i <= last_point(kind); i++) store(v + (i * POINTS + j) * step, column[i]);
     }
 }
 
@@ -222,51 +241,66 @@ INLINE void channels_enter(const float *x, const Shape *s, long lanes, long t, c
 INLINE void tiles_back(const float *dy, const Shape *s, const Kind kind, float *m, long step) {
     vf half[SIDE][POINTS], column[POINTS];
     if (kind == PICK) {
-        for (int i = 0; i < 2; i++)
+        UNROLL for (int i = 0; i < 2; i++)
             back_spaced(load(dy + 2 * i * s->row), load(dy + (2 * i + 1) * s->row), half[i]);
-        for (int j = 0; j < POINTS - 1; j++) {
+        UNROLL for (int j = 0; j < POINTS - 1; j++) {
             back_spaced(half[0][j], half[1][j], column);
-            for (int i = 0; i < POINTS - 1; i++) store(m + (i * POINTS + j) * step, column[i]);
+            UNROLL for (int i = 0; i < POINTS - 1; i++) store(m + (i * POINTS + j) * step, column[i]);
         }
         return;
     }
-    for (int i = 0; i < SIDE; i++) {
+    UNROLL for (int i = 0; i < SIDE; i++) {
         vf y[SIDE];
-        for (int j = 0; j < SIDE; j++) y[j] = load(dy + (i * SIDE + j) * s->row);
+        UNROLL for (int j = 0; j < SIDE; j++) y[j] = load(dy + (i * SIDE + j) * s->row);
         back(y, half[i]);
     }
-    for (int j = 0; j < POINTS; j++) {
+    UNROLL for (int j = 0; j < POINTS; j++) {
         back((vf[4]){half[0][j], half[1][j], half[2][j], half[3][j]}, column);
-        for (int i = 0; i < POINTS; i++) store(m + (i * POINTS + j) * step, column[i]);
+        UNROLL for (int i = 0; i < POINTS; i++) store(m + (i * POINTS + j) * step, column[i]);
     }
 }
 
-/* Add a run's sums to the sums so far, in float64: the runs are few and no digit is lost. */
-static void carry(const float *run, double *sums, long count, int first) {
-    for (long i = 0; i < count; i++) sums[i] = (first ? 0 : sums[i]) + (double)run[i];
+/* Sums of a run of tiles are float; from run to run they are carried on in float64, so that no digit
+ * is lost however many runs there are. The last run leaves the result in its own place. */
+static void carry(float *run, double *sums, long count, int first, int last) {
+    if (first && last) return;
+    if (first)
+        for (long i = 0; i < count; i++) sums[i] = run[i];
+    else if (last)
+        for (long i = 0; i < count; i++) run[i] = (float)(sums[i] + run[i]);
+    else
+        for (long i = 0; i < count; i++) sums[i] += run[i];
 }
 
-/* Gt dU G for W input channels, from float64. */
-INLINE void taps_leave(const double *sums, long step, vf g[3][3]) {
+/* Gt dU G for W input channels; with PICK the products with the point at infinity are 0. */
+INLINE void taps_leave(const float *sums, long step, const Kind kind, vf g[3][3]) {
     vf half[POINTS][3], row[POINTS], column[3];
-    for (int i = 0; i < POINTS; i++) {
-        for (int j = 0; j < POINTS; j++)
-            for (int lane = 0; lane < W; lane++)
-                row[j][lane] = (float)sums[(i * POINTS + j) * step + lane];
+    UNROLL for (int i = 0; i < POINTS; i++) {
+        UNROLL for (int j = 0; j < POINTS; j++) {
+            const int there = i <= last_point(kind) && j <= last_point(kind);
+            row[j] = there ? load(sums + (i * POINTS + j) * step) : (vf){0};
+        }
         taps_back(row, half[i]);
     }
-    for (int x = 0; x < 3; x++) {
+    UNROLL for (int x = 0; x < 3; x++) {
         taps_back((vf[6]){half[0][x], half[1][x], half[2][x], half[3][x], half[4][x], half[5][x]},
                   column);
-        for (int y = 0; y < 3; y++) g[y][x] = column[y];
+        UNROLL for (int y = 0; y < 3; y++) g[y][x] = column[y];
     }
+}
+
+INLINE void store_taps(float *to, long step, vf g, long there) {
+    if (step == 1 && there >= W)
+        store(to, g);
+    else
+        for (long i = 0; i < there && i < W; i++) to[i * step] = g[i];
 }
 
 INLINE long inside_lanes(long inputs) { return round_up(inputs, W); }
 
 static long taps_gradient_space(long inputs, long outputs) {
     const long lanes = round_up(inputs, LANES);
-    return GRID * (RUN * (lanes + outputs) + 3 * outputs * lanes + 4 * GAP) + LANES;
+    return GRID * (RUN * (lanes + outputs) + 3 * outputs * lanes + 4 * GAP);
 }
 
 INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, long outputs,
@@ -276,7 +310,7 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
     const long v_plane = RUN * lanes + GAP, m_plane = outputs * RUN + GAP;
     const long dy_plane = (kind == PICK ? SPACED : PHASES) * s->row;
     double *sums = (double *)work;
-    float *run = work + 2 * GRID * size, *v = run + size, *m = v + GRID * v_plane;
+    float *runs = work + 2 * GRID * size, *v = runs + GRID * size, *m = v + GRID * v_plane;
     for (long t = from; t < to; t += RUN) {
         const long some = to - t < RUN ? to - t : RUN;
         for (long i = 0; i < some; i++)
@@ -289,23 +323,19 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
             for (int j = 0; j <= last_point(kind); j++) {
                 const long p = i * POINTS + j;
                 const Factor a = {m + p * m_plane, RUN, 1};
+                float *run = runs + p * size;
                 product(outputs, lanes / W, some, a, v + p * v_plane, lanes, run, lanes);
-                carry(run, sums + p * size, size, t == from);
+                carry(run, sums + p * size, size, t == from, t + RUN >= to);
             }
     }
-    if (kind == PICK) /* products with the point at infinity are 0 */
-        for (int i = 0; i < POINTS; i++) {
-            memset(sums + (i * POINTS + POINTS - 1) * size, 0, size * sizeof *sums);
-            memset(sums + ((POINTS - 1) * POINTS + i) * size, 0, size * sizeof *sums);
-        }
     for (long k = 0; k < outputs; k++)
         for (long c = 0; c < lanes; c += W) {
             vf g[3][3];
-            taps_leave(sums + k * lanes + c, size, g);
+            taps_leave(runs + k * lanes + c, size, kind, g);
             for (int y = 0; y < 3; y++)
-                for (int tap = 0; tap < 3; tap++)
-                    for (long i = 0; i < W && c + i < inputs; i++)
-                        dw.at[k * dw.out + (c + i) * dw.in + y * dw.y + tap * dw.x] = g[y][tap][i];
+                for (int column = 0; column < 3; column++)
+                    store_taps(dw.at + k * dw.out + c * dw.in + y * dw.y + column * dw.x, dw.in,
+                               g[y][column], inputs - c);
         }
 }
 
@@ -330,11 +360,11 @@ static void mix_gradient(const float *x, long inputs, const float *dy, long outp
             const Factor a = {dy + phase * s->row + t, plane(s), 1};
             product(outputs, lanes / W, some, a, x + (phase * s->tiles + t) * lanes, lanes, run,
                     lanes);
-            carry(run, sums, size, phase == 0 && t == from);
+            carry(run, sums, size, phase == 0 && t == from, phase == PHASES - 1 && t + RUN >= to);
         }
     for (long k = 0; k < outputs; k++)
-        for (long c = 0; c < inputs; c++)
-            dw.at[k * dw.out + c * dw.in] = (float)sums[k * lanes + c];
+        for (long c = 0; c < lanes; c += W)
+            store_taps(dw.at + k * dw.out + c * dw.in, dw.in, load(run + k * lanes + c), inputs - c);
 }
 
 #endif

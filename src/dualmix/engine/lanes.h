@@ -31,6 +31,7 @@
 #endif
 
 #define LANES 16
+#define UNROLL _Pragma("GCC unroll 16") /* small loops of fixed length become straight code */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vf __attribute__((vector_size(4 * W)));

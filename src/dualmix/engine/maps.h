@@ -22,9 +22,10 @@ typedef struct {
     /* For each tile, all bits set where it has this neighbour, or where its pixels 0 to 3 in this
      * direction lie in the image. */
     int32_t *left, *right, *above, *below, *inside_y[SIDE], *inside_x[SIDE];
+    int32_t *into; /* where a tile's pixel (0, 0) goes in a map of half the size */
 } Shape;
 
-#define MASKS (4 + 2 * SIDE)
+#define TABLES (5 + 2 * SIDE)
 
 INLINE long round_up(long x, long unit) { return (x + unit - 1) / unit * unit; }
 
@@ -45,14 +46,17 @@ INLINE long plane(const Shape *s) { return PHASES * s->row; }
 /* How far reads at a neighbour's place may reach over either end of a map. */
 INLINE long margin(const Shape *s) { return round_up(s->across + 1 + LANES, LANES); }
 
-static void fill_masks(Shape *s, int32_t *at) {
-    int32_t **all[] = {&s->left, &s->right, &s->above, &s->below};
-    for (int i = 0; i < 4; i++, at += s->row) *all[i] = at;
+static void fill_tables(Shape *s, const Shape *half, int32_t *at) {
+    int32_t **all[] = {&s->left, &s->right, &s->above, &s->below, &s->into};
+    for (int i = 0; i < 5; i++, at += s->row) *all[i] = at;
     for (int i = 0; i < SIDE; i++, at += s->row) s->inside_y[i] = at;
     for (int i = 0; i < SIDE; i++, at += s->row) s->inside_x[i] = at;
     for (long t = 0; t < s->row; t++) {
         const int there = t < s->tiles;
-        const long y = t / s->across % s->down, x = t % s->across;
+        const long n = t / (s->down * s->across), y = t / s->across % s->down, x = t % s->across;
+        if (half)
+            s->into[t] = (int32_t)((y % 2 * 2 * SIDE + x % 2 * 2) * half->row +
+                                   (n * half->down + y / 2) * half->across + x / 2);
         s->left[t] = -(there && x > 0);
         s->right[t] = -(there && x + 1 < s->across);
         s->above[t] = -(there && y > 0);
@@ -111,19 +115,11 @@ static const int OF_MAP[SPACED] = {0, 2, 8, 10}, OF_SPACED[SPACED] = {0, 1, 2, 3
 /* Pixels (2y, 2x) of one channel become pixels (y, x) of a map of half the size. */
 static void halve(const float *big, const int phases[SPACED], const Shape *b, float *small,
                   const Shape *s) {
-    for (int phase = 0; phase < PHASES; phase++) {
-        const int i = phase / SIDE, j = phase % SIDE;
-        const float *from = big + phases[i % 2 * 2 + j % 2] * b->row;
-        float *to = small + phase * s->row;
-        for (long n = 0; n < s->images; n++)
-            for (long ty = 0; ty < s->down; ty++) {
-                const long y = 2 * ty + i / 2;
-                const float *line = from + (n * b->down + y) * b->across + j / 2;
-                const long whole = y < b->down ? (b->across - j / 2 + 1) / 2 : 0;
-                for (long tx = 0; tx < whole; tx++) to[tx] = line[2 * tx];
-                for (long tx = whole; tx < s->across; tx++) to[tx] = 0;
-                to += s->across;
-            }
+    if (b->down % 2 || b->across % 2) memset(small, 0, (size_t)plane(s) * sizeof *small);
+    for (int phase = 0; phase < SPACED; phase++) {
+        const float *from = big + phases[phase] * b->row;
+        float *to = small + (phase / 2 * SIDE + phase % 2) * s->row;
+        for (long t = 0; t < b->tiles; t++) to[b->into[t]] = from[t];
     }
 }
 
@@ -131,15 +127,12 @@ static void halve(const float *big, const int phases[SPACED], const Shape *b, fl
 static void widen(const float *small, const Shape *s, float *big, const int phases[SPACED],
                   const Shape *b, int add) {
     for (int phase = 0; phase < SPACED; phase++) {
+        const float *from = small + (phase / 2 * SIDE + phase % 2) * s->row;
         float *to = big + phases[phase] * b->row;
-        for (long n = 0; n < b->images; n++)
-            for (long y = 0; y < b->down; y++, to += b->across)
-                for (int odd = 0; odd < 2; odd++) {
-                    const long line = y % 2 * 2 + phase / 2, column = odd * 2 + phase % 2;
-                    const float *from = small + (line * SIDE + column) * s->row +
-                                        (n * s->down + y / 2) * s->across;
-                    for (long x = odd; x < b->across; x += 2) to[x] = from[x / 2] + (add ? to[x] : 0);
-                }
+        if (add)
+            for (long t = 0; t < b->tiles; t++) to[t] += from[b->into[t]];
+        else
+            for (long t = 0; t < b->tiles; t++) to[t] = from[b->into[t]];
     }
 }
 

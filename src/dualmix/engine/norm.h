@@ -36,31 +36,63 @@ typedef struct {
 /* Visit the tiles [from, to) of a phase in vectors; lanes over either end are masked. */
 #define EACH_VECTOR(t, from, to) for (long t = (from) / W * W; t < (to); t += W)
 
-/* Sums of x and of x * y over the tiles [from, to) of a channel. With `live`, x counts only where
- * that map is above 0. Lane l adds up the tiles l, l + 16, ... of every phase, phase after phase. */
-INLINE Pair sums_of(const float *x, const float *y, const float *live, const Shape *s, long from,
-                    long to) {
+/* Add W floats that belong to the lanes from W * part on, and their products with W others. */
+INLINE void add_lanes(Sums *one, Sums *two, const int part, vf a, vf b) {
+    vd left[2], right[2];
+    halves(a, left);
+    halves(b, right);
+    for (int i = 0; i < 2; i++) {
+        one->sum[2 * part + i] += left[i];
+        two->sum[2 * part + i] += left[i] * right[i];
+    }
+}
+
+/* Sums of x and of its square over the tiles [from, to) of a channel. Lane l adds up the tiles l,
+ * l + 16, ... of every phase, phase after phase, whatever the width of the hardware. */
+static Pair moments_of(const float *x, const Shape *s, long from, long to) {
     Sums one = {0}, two = {0};
-    for (int phase = 0; phase < PHASES; phase++) {
-        const long at = phase * s->row;
+    for (int phase = 0; phase < PHASES; phase++)
         for (long t = from / LANES * LANES; t < to; t += LANES)
-            for (int part = 0; part < LANES / W; part++) {
+            UNROLL for (int part = 0; part < LANES / W; part++) {
                 const long tile = t + part * W;
-                vf a = load(x + at + tile), b = y == x ? a : load(y + at + tile);
-                if (live) a = keep(a, alive(load(live + at + tile)));
+                vf a = load(x + phase * s->row + tile);
+                if (tile < from || tile + W > to) a = keep(a, within(tile, from, to));
+                add_lanes(&one, &two, part, a, a);
+            }
+    return (Pair){total(&one), total(&two)};
+}
+
+/* How a gradient dy reaches the result of a batch-norm, behind which there is a ReLU: with the
+ * output `end` of the ReLU at hand (a residual sum came between), or from x itself. */
+typedef struct {
+    const float *end;
+    int relu;
+    float scale, shift;
+} Gate;
+
+INLINE vf gated(vf dy, vf x, const float *end, const Gate *gate) {
+    if (end) return keep(dy, alive(load(end)));
+    return gate->relu ? keep(dy, alive(x * gate->scale + gate->shift)) : dy;
+}
+
+/* Sums of the gated dy and of dy * x, in the same order. What `end` gates is also written back:
+ * the shortcut has the same gradient. */
+static Pair slopes_of(float *dy, const float *x, const Gate *gate, const Shape *s, long from,
+                      long to) {
+    Sums one = {0}, two = {0};
+    for (int phase = 0; phase < PHASES; phase++)
+        for (long t = from / LANES * LANES; t < to; t += LANES)
+            UNROLL for (int part = 0; part < LANES / W; part++) {
+                const long tile = t + part * W, at = phase * s->row + tile;
+                vf b = load(x + at), a = gated(load(dy + at), b, gate->end ? gate->end + at : 0, gate);
+                if (gate->end) store(dy + at, a);
+                if (s->ragged) a = keep(a, inside(s, phase, tile));
                 if (tile < from || tile + W > to) {
                     a = keep(a, within(tile, from, to));
                     b = keep(b, within(tile, from, to));
                 }
-                vd left[2], right[2];
-                halves(a, left);
-                halves(b, right);
-                for (int i = 0; i < 2; i++) {
-                    one.sum[2 * part + i] += left[i];
-                    two.sum[2 * part + i] += left[i] * right[i];
-                }
+                add_lanes(&one, &two, part, a, b);
             }
-    }
     return (Pair){total(&one), total(&two)};
 }
 
@@ -93,7 +125,7 @@ static void norm_forward(const float *x, const float *add, int relu, long channe
             Moments now = {layer->mean[c], layer->var[c]};
             if (training) {
                 const double count = (double)((groups.first[g + 1] - groups.first[g]) * pixels);
-                const Pair sums = sums_of(channel, channel, 0, s, from, to);
+                const Pair sums = moments_of(channel, s, from, to);
                 const double mean = sums.one / count, var = sums.two / count - mean * mean;
                 now = (Moments){mean, var > 0 ? var : 0};
                 const double m = layer->momentum, fair = now.steep * count / (count - 1);
@@ -108,37 +140,39 @@ static void norm_forward(const float *x, const float *add, int relu, long channe
         }
 }
 
-/* From the gradient of y to that of x, which may replace it; with `live` = y through the ReLU. The
- * slopes of scale and shift are summed over the groups, or written for each (`apart`), where groups
- * are single images and statistics are the running ones. */
-static void norm_backward(const float *dy, const float *live, const float *x, long channels,
+/* From the gradient of y to that of x, which may replace it. With `end` the ReLU is that of a block,
+ * else `relu` says whether there is one. The slopes of scale and shift are summed over the groups,
+ * or written for each (`apart` floats from one to the next). */
+static void norm_backward(float *dy, const float *end, int relu, const float *x, long channels,
                           const Shape *s, Groups groups, int training, const Layer *layer,
                           long apart, const Moments *moments, float *dx) {
     const long tiles = s->down * s->across, pixels = s->height * s->width;
     for (long c = 0; c < channels; c++) {
         Pair slopes = {0, 0};
+        const long at = c * plane(s);
         for (long g = 0; g < groups.count; g++) {
             const long from = groups.first[g] * tiles, to = groups.first[g + 1] * tiles;
-            const long at = c * plane(s);
             const double count = (double)((groups.first[g + 1] - groups.first[g]) * pixels);
             const Moments now = moments[c * groups.count + g];
-            const Pair sums = sums_of(dy + at, x + at, live ? live + at : 0, s, from, to);
+            const double scale = layer->scale[c] * now.steep;
+            const Gate gate = {end ? end + at : 0, relu, (float)scale,
+                               (float)(layer->shift[c] - now.mean * scale)};
+            const Pair sums = slopes_of(dy + at, x + at, &gate, s, from, to);
             const double across = (sums.two - now.mean * sums.one) * now.steep;
             if (apart) {
                 layer->scale_slope[g * apart + c] = (float)across;
                 layer->shift_slope[g * apart + c] = (float)sums.one;
             }
             slopes = (Pair){slopes.one + across, slopes.two + sums.one};
-            const double scale = layer->scale[c] * now.steep;
             const double by_x = training ? -scale * across / count * now.steep : 0;
             const double rest = training ? -scale * sums.one / count - by_x * now.mean : 0;
+            const Gate left = {0, relu && !end, gate.scale, gate.shift};
             for (int phase = 0; phase < PHASES; phase++)
                 EACH_VECTOR(t, from, to) {
                     const long place = at + phase * s->row + t;
-                    vf v = load(dy + place);
-                    if (live) v = keep(v, alive(load(live + place)));
-                    v = v * (float)scale;
-                    if (training) v += load(x + place) * (float)by_x + (float)rest;
+                    const vf here = load(x + place);
+                    vf v = gated(load(dy + place), here, 0, &left) * (float)scale;
+                    if (training) v += here * (float)by_x + (float)rest;
                     if (s->ragged) v = keep(v, inside(s, phase, t));
                     if (t < from || t + W > to) v = pick(within(t, from, to), v, load(dx + place));
                     store(dx + place, v);
@@ -166,33 +200,19 @@ static void pool(const float *map, long channels, const Shape *s, float *feature
                 }
 }
 
-/* The gradient of the map, only where `live` is above 0. */
-static void pool_back(const float *slopes, const float *live, long channels, const Shape *s,
-                      float *map) {
+/* The way back: every pixel of a whole tile has the same gradient, others have none. */
+static void pool_back(const float *slopes, long channels, const Shape *s, float *map) {
     const long down = s->height / SIDE, across = s->width / SIDE;
     for (long c = 0; c < channels; c++)
         for (long n = 0; n < s->images; n++)
             for (long y = 0; y < s->down; y++)
                 for (long x = 0; x < s->across; x++) {
                     const long tile = (n * s->down + y) * s->across + x;
-                    const int whole = y < down && x < across;
                     const long from = ((n * channels + c) * down + y) * across + x;
-                    const float slope = whole ? slopes[from] / PHASES : 0;
-                    for (int phase = 0; phase < PHASES; phase++) {
-                        const long at = c * plane(s) + phase * s->row + tile;
-                        map[at] = live[at] <= 0 ? 0 : slope;
-                    }
+                    const float slope = y < down && x < across ? slopes[from] / PHASES : 0;
+                    for (int phase = 0; phase < PHASES; phase++)
+                        map[c * plane(s) + phase * s->row + tile] = slope;
                 }
-}
-
-/* Leave a gradient only where `live` is above 0. */
-static void gate(float *slopes, const float *live, long channels, const Shape *s) {
-    for (long c = 0; c < channels; c++)
-        for (int phase = 0; phase < PHASES; phase++) {
-            const long at = c * plane(s) + phase * s->row;
-            for (long t = at; t < at + s->tiles; t += W)
-                store(slopes + t, keep(load(slopes + t), alive(load(live + t))));
-        }
 }
 
 #endif
