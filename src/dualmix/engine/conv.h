@@ -139,7 +139,7 @@ INLINE vf finished(vf y, const Finish *f, long channel, const float *add, vi the
 
 /* At m A of W tiles; one point every `step` floats of m. */
 INLINE void tiles_leave(const float *m, long step, const Shape *s, long t, const Kind kind,
-                        long channel, const Finish *f, float *out) {
+                        const int bare, long channel, const Finish *f, float *out) {
     vf half[POINTS][SIDE], row[POINTS], y[SIDE];
     UNROLL for (int i = 0; i < POINTS; i++) {
         UNROLL for (int j = 0; j < POINTS; j++) {
@@ -153,9 +153,12 @@ INLINE void tiles_leave(const float *m, long step, const Shape *s, long t, const
     UNROLL for (int j = 0; j < SIDE; j += every) {
         leave((vf[6]){half[0][j], half[1][j], half[2][j], half[3][j], half[4][j], half[5][j]}, y);
         UNROLL for (int i = 0; i < SIDE; i += every) {
-            const vi there = s->ragged ? inside(s, i * SIDE + j, t) : ~(vi){0};
             const long at = (kind == PICK ? i + j / 2 : i * SIDE + j) * s->row + t;
-            store(out + at, finished(y[i], f, channel, f->add ? f->add + at : 0, there));
+            if (!bare) {
+                const vi there = s->ragged ? inside(s, i * SIDE + j, t) : ~(vi){0};
+                y[i] = finished(y[i], f, channel, f->add ? f->add + at : 0, there);
+            }
+            store(out + at, y[i]);
         }
     }
 }
@@ -170,6 +173,7 @@ INLINE void convolve_kind(const float *x, long inputs, Prepared u, long outputs,
     const long v_plane = inputs * block + GAP, m_plane = outputs * block + GAP;
     const long x_plane = (kind == SPREAD ? SPACED : PHASES) * s->row;
     const long out_plane = (kind == PICK ? SPACED : PHASES) * s->row;
+    const int bare = !f->shift && !f->add && !s->ragged;
     float *v = work, *m = work + GRID * v_plane;
     for (long t = 0; t < s->tiles; t += block) {
         const long some = s->tiles - t < block ? s->tiles - t : block;
@@ -185,9 +189,13 @@ INLINE void convolve_kind(const float *x, long inputs, Prepared u, long outputs,
             }
         for (long k = 0; k < outputs; k++) {
             const Finish at = {f->shift, f->add ? f->add + k * out_plane : 0, f->relu};
-            for (long i = 0; i < some; i += W)
-                tiles_leave(m + k * block + i, m_plane, s, t + i, kind, k, &at,
-                            out + k * out_plane);
+            for (long i = 0; i < some; i += W) {
+                const float *from = m + k * block + i;
+                if (bare)
+                    tiles_leave(from, m_plane, s, t + i, kind, 1, k, &at, out + k * out_plane);
+                else
+                    tiles_leave(from, m_plane, s, t + i, kind, 0, k, &at, out + k * out_plane);
+            }
         }
     }
 }

@@ -1,8 +1,4 @@
-/* Batch-norm on polyphase maps, with ReLU and the residual sum, each group of images by itself.
- *
- * All sums run in float64, where the product of two floats is exact: the mean and the variance of a
- * channel, and both sums of its gradient, have no rounding to speak of.
- */
+/* Batch-norm on polyphase maps, with ReLU and the residual sum, each group of images by itself. */
 #ifndef DUALMIX_NORM_H
 #define DUALMIX_NORM_H
 
@@ -36,30 +32,52 @@ typedef struct {
 /* Visit the tiles [from, to) of a phase in vectors; lanes over either end are masked. */
 #define EACH_VECTOR(t, from, to) for (long t = (from) / W * W; t < (to); t += W)
 
-/* Add W floats that belong to the lanes from W * part on, and their products with W others. */
-INLINE void add_lanes(Sums *one, Sums *two, const int part, vf a, vf b) {
-    vd left[2], right[2];
-    halves(a, left);
-    halves(b, right);
-    for (int i = 0; i < 2; i++) {
-        one->sum[2 * part + i] += left[i];
-        two->sum[2 * part + i] += left[i] * right[i];
+/* Two sums over many tiles in LANES logical lanes: lane l adds up the tiles l, l + 16, ... of every
+ * phase, phase after phase, whatever the width of the hardware. FEW terms are added in float; then
+ * float64 takes over, so that the number of terms costs no digits. */
+#define FEW 16
+
+typedef struct {
+    vf one[LANES / W], two[LANES / W];
+    int terms;
+    Sums all_one, all_two;
+} Tally;
+
+INLINE void settle(Tally *tally) {
+    UNROLL for (int part = 0; part < LANES / W; part++) {
+        vd one[2], two[2];
+        halves(tally->one[part], one);
+        halves(tally->two[part], two);
+        UNROLL for (int i = 0; i < 2; i++) {
+            tally->all_one.sum[2 * part + i] += one[i];
+            tally->all_two.sum[2 * part + i] += two[i];
+        }
+        tally->one[part] = tally->two[part] = (vf){0};
     }
+    tally->terms = 0;
 }
 
-/* Sums of x and of its square over the tiles [from, to) of a channel. Lane l adds up the tiles l,
- * l + 16, ... of every phase, phase after phase, whatever the width of the hardware. */
-static Pair moments_of(const float *x, const Shape *s, long from, long to) {
-    Sums one = {0}, two = {0};
+INLINE Pair totals(Tally *tally) {
+    settle(tally);
+    return (Pair){total(&tally->all_one), total(&tally->all_two)};
+}
+
+/* Sums of x - base and of its square over the tiles [from, to) of a channel. */
+static Pair moments_of(const float *x, float base, const Shape *s, long from, long to) {
+    Tally tally = {0};
     for (int phase = 0; phase < PHASES; phase++)
-        for (long t = from / LANES * LANES; t < to; t += LANES)
+        for (long t = from / LANES * LANES; t < to; t += LANES) {
             UNROLL for (int part = 0; part < LANES / W; part++) {
                 const long tile = t + part * W;
-                vf a = load(x + phase * s->row + tile);
+                vf a = load(x + phase * s->row + tile) - base;
+                if (s->ragged) a = keep(a, inside(s, phase, tile));
                 if (tile < from || tile + W > to) a = keep(a, within(tile, from, to));
-                add_lanes(&one, &two, part, a, a);
+                tally.one[part] += a;
+                tally.two[part] += a * a;
             }
-    return (Pair){total(&one), total(&two)};
+            if (++tally.terms == FEW) settle(&tally);
+        }
+    return totals(&tally);
 }
 
 /* How a gradient dy reaches the result of a batch-norm, behind which there is a ReLU: with the
@@ -75,13 +93,13 @@ INLINE vf gated(vf dy, vf x, const float *end, const Gate *gate) {
     return gate->relu ? keep(dy, alive(x * gate->scale + gate->shift)) : dy;
 }
 
-/* Sums of the gated dy and of dy * x, in the same order. What `end` gates is also written back:
- * the shortcut has the same gradient. */
-static Pair slopes_of(float *dy, const float *x, const Gate *gate, const Shape *s, long from,
-                      long to) {
-    Sums one = {0}, two = {0};
+/* Sums of the gated dy and of dy * (x - base). What `end` gates is also written back: the shortcut
+ * has the same gradient. */
+static Pair slopes_of(float *dy, const float *x, float base, const Gate *gate, const Shape *s,
+                      long from, long to) {
+    Tally tally = {0};
     for (int phase = 0; phase < PHASES; phase++)
-        for (long t = from / LANES * LANES; t < to; t += LANES)
+        for (long t = from / LANES * LANES; t < to; t += LANES) {
             UNROLL for (int part = 0; part < LANES / W; part++) {
                 const long tile = t + part * W, at = phase * s->row + tile;
                 vf b = load(x + at), a = gated(load(dy + at), b, gate->end ? gate->end + at : 0, gate);
@@ -91,9 +109,12 @@ static Pair slopes_of(float *dy, const float *x, const Gate *gate, const Shape *
                     a = keep(a, within(tile, from, to));
                     b = keep(b, within(tile, from, to));
                 }
-                add_lanes(&one, &two, part, a, b);
+                tally.one[part] += a;
+                tally.two[part] += a * (b - base);
             }
-    return (Pair){total(&one), total(&two)};
+            if (++tally.terms == FEW) settle(&tally);
+        }
+    return totals(&tally);
 }
 
 /* y = x * scale + shift, plus `add`, cut off below 0, for the tiles [from, to) of a channel. */
@@ -125,9 +146,10 @@ static void norm_forward(const float *x, const float *add, int relu, long channe
             Moments now = {layer->mean[c], layer->var[c]};
             if (training) {
                 const double count = (double)((groups.first[g + 1] - groups.first[g]) * pixels);
-                const Pair sums = moments_of(channel, s, from, to);
+                const float base = channel[from]; /* near the mean: squares then cancel nothing */
+                const Pair sums = moments_of(channel, base, s, from, to);
                 const double mean = sums.one / count, var = sums.two / count - mean * mean;
-                now = (Moments){mean, var > 0 ? var : 0};
+                now = (Moments){base + mean, var > 0 ? var : 0};
                 const double m = layer->momentum, fair = now.steep * count / (count - 1);
                 layer->mean[c] = (float)((1 - m) * layer->mean[c] + m * now.mean);
                 layer->var[c] = (float)((1 - m) * layer->var[c] + m * fair);
@@ -157,8 +179,9 @@ static void norm_backward(float *dy, const float *end, int relu, const float *x,
             const double scale = layer->scale[c] * now.steep;
             const Gate gate = {end ? end + at : 0, relu, (float)scale,
                                (float)(layer->shift[c] - now.mean * scale)};
-            const Pair sums = slopes_of(dy + at, x + at, &gate, s, from, to);
-            const double across = (sums.two - now.mean * sums.one) * now.steep;
+            const float base = (float)now.mean;
+            const Pair sums = slopes_of(dy + at, x + at, base, &gate, s, from, to);
+            const double across = (sums.two - (now.mean - base) * sums.one) * now.steep;
             if (apart) {
                 layer->scale_slope[g * apart + c] = (float)across;
                 layer->shift_slope[g * apart + c] = (float)sums.one;
