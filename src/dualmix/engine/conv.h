@@ -13,7 +13,8 @@
 #include "winograd.h"
 
 #define GRID (POINTS * POINTS)
-#define RUN 48  /* tiles of a weight gradient that are summed in float; then float64 goes on */
+#define RUN 48  /* tiles of a weight gradient that are transformed at a time */
+#define CHAIN 4 /* runs that are summed in float; then float64 goes on */
 #define GAP 16  /* keeps the planes of the 36 points out of each other's cache sets */
 
 /* Which outputs are wanted, or which inputs are there. */
@@ -185,7 +186,7 @@ INLINE void convolve_kind(const float *x, long inputs, Prepared u, long outputs,
                 const long p = i * POINTS + j;
                 const Factor a = {u.at + p * u.point, u.out, u.in};
                 product(outputs, (some + W - 1) / W, inputs, a, v + p * v_plane, block,
-                        m + p * m_plane, block);
+                        m + p * m_plane, block, 0);
             }
         for (long k = 0; k < outputs; k++) {
             const Finish at = {f->shift, f->add ? f->add + k * out_plane : 0, f->relu};
@@ -218,7 +219,7 @@ static void mix_channels(const float *x, long inputs, Taps w, long outputs, floa
     const Factor a = {w.at, w.out, w.in};
     for (int phase = 0; phase < PHASES; phase++)
         product(outputs, (s->tiles + W - 1) / W, inputs, a, x + phase * s->row, plane(s),
-                out + phase * s->row, plane(s));
+                out + phase * s->row, plane(s), 0);
 }
 
 /* The points of tile t, lanes over channels: x is a map with channels inside. */
@@ -268,16 +269,24 @@ INLINE void tiles_back(const float *dy, const Shape *s, const Kind kind, float *
     }
 }
 
-/* Sums of a run of tiles are float; from run to run they are carried on in float64, so that no digit
- * is lost however many runs there are. The last run leaves the result in its own place. */
-static void carry(float *run, double *sums, long count, int first, int last) {
-    if (first && last) return;
+/* Which run of tiles this is: sums over CHAIN runs are float, and from chain to chain they are
+ * carried on in float64, so that no digit is lost however many there are. */
+typedef struct {
+    long number, last;
+} Turn;
+
+INLINE int goes_on(Turn turn) { return turn.number % CHAIN != 0; }
+
+/* After a run: end a chain. The last one leaves the result in its own place. */
+static void carry(float *chain, double *sums, long count, Turn turn) {
+    const int first = turn.number < CHAIN, last = turn.number == turn.last;
+    if ((turn.number % CHAIN != CHAIN - 1 && !last) || (first && last)) return;
     if (first)
-        for (long i = 0; i < count; i++) sums[i] = run[i];
+        for (long i = 0; i < count; i++) sums[i] = chain[i];
     else if (last)
-        for (long i = 0; i < count; i++) run[i] = (float)(sums[i] + run[i]);
+        for (long i = 0; i < count; i++) chain[i] = (float)(sums[i] + chain[i]);
     else
-        for (long i = 0; i < count; i++) sums[i] += run[i];
+        for (long i = 0; i < count; i++) sums[i] += chain[i];
 }
 
 /* Gt dU G for W input channels; with PICK the products with the point at infinity are 0. */
@@ -318,9 +327,10 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
     const long v_plane = RUN * lanes + GAP, m_plane = outputs * RUN + GAP;
     const long dy_plane = (kind == PICK ? SPACED : PHASES) * s->row;
     double *sums = (double *)work;
-    float *runs = work + 2 * GRID * size, *v = runs + GRID * size, *m = v + GRID * v_plane;
+    float *chains = work + 2 * GRID * size, *v = chains + GRID * size, *m = v + GRID * v_plane;
     for (long t = from; t < to; t += RUN) {
         const long some = to - t < RUN ? to - t : RUN;
+        const Turn turn = {(t - from) / RUN, (to - from - 1) / RUN};
         for (long i = 0; i < some; i++)
             for (long c = 0; c < lanes; c += W)
                 channels_enter(x + c, s, lanes, t + i, kind, v + i * lanes + c, v_plane);
@@ -331,15 +341,16 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
             for (int j = 0; j <= last_point(kind); j++) {
                 const long p = i * POINTS + j;
                 const Factor a = {m + p * m_plane, RUN, 1};
-                float *run = runs + p * size;
-                product(outputs, lanes / W, some, a, v + p * v_plane, lanes, run, lanes);
-                carry(run, sums + p * size, size, t == from, t + RUN >= to);
+                float *chain = chains + p * size;
+                product(outputs, lanes / W, some, a, v + p * v_plane, lanes, chain, lanes,
+                        goes_on(turn));
+                carry(chain, sums + p * size, size, turn);
             }
     }
     for (long k = 0; k < outputs; k++)
         for (long c = 0; c < lanes; c += W) {
             vf g[3][3];
-            taps_leave(runs + k * lanes + c, size, kind, g);
+            taps_leave(chains + k * lanes + c, size, kind, g);
             for (int y = 0; y < 3; y++)
                 for (int column = 0; column < 3; column++)
                     store_taps(dw.at + k * dw.out + c * dw.in + y * dw.y + column * dw.x, dw.in,
@@ -360,19 +371,21 @@ static void taps_gradient(const float *x, long inputs, const float *dy, long out
 static void mix_gradient(const float *x, long inputs, const float *dy, long outputs, const Shape *s,
                          long from, long to, Taps dw, float *work) {
     const long lanes = inside_lanes(inputs), size = outputs * lanes;
+    const long runs = (to - from + RUN - 1) / RUN;
     double *sums = (double *)work;
-    float *run = work + 2 * size;
-    for (int phase = 0; phase < PHASES; phase++)
-        for (long t = from; t < to; t += RUN) {
-            const long some = to - t < RUN ? to - t : RUN;
-            const Factor a = {dy + phase * s->row + t, plane(s), 1};
-            product(outputs, lanes / W, some, a, x + (phase * s->tiles + t) * lanes, lanes, run,
-                    lanes);
-            carry(run, sums, size, phase == 0 && t == from, phase == PHASES - 1 && t + RUN >= to);
-        }
+    float *chain = work + 2 * size;
+    for (long n = 0; n < PHASES * runs; n++) {
+        const long phase = n / runs, t = from + n % runs * RUN, some = to - t < RUN ? to - t : RUN;
+        const Factor a = {dy + phase * s->row + t, plane(s), 1};
+        const Turn turn = {n, PHASES * runs - 1};
+        product(outputs, lanes / W, some, a, x + (phase * s->tiles + t) * lanes, lanes, chain, lanes,
+                goes_on(turn));
+        carry(chain, sums, size, turn);
+    }
     for (long k = 0; k < outputs; k++)
         for (long c = 0; c < lanes; c += W)
-            store_taps(dw.at + k * dw.out + c * dw.in, dw.in, load(run + k * lanes + c), inputs - c);
+            store_taps(dw.at + k * dw.out + c * dw.in, dw.in, load(chain + k * lanes + c),
+                       inputs - c);
 }
 
 #endif

@@ -25,7 +25,7 @@ static void matmul(Matrix a, Matrix b, long rows, long columns, long depth, Matr
         for (long c = 0; c < wide; c++)
             lines[r * wide + c] = c < columns ? b.at[r * b.row + c * b.column] : 0;
     product(rows, (columns + W - 1) / W, depth, (Factor){a.at, a.row, a.column}, lines, wide, found,
-            wide);
+            wide, 0);
     for (long m = 0; m < rows; m++)
         for (long c = 0; c < columns; c++)
             out.at[m * out.row + c * out.column] = found[m * wide + c];
