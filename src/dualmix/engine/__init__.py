@@ -3,7 +3,22 @@
 It imports torch, numpy, ctypes, the standard library and `dualmix.errors`, and no other room of the package.
 """
 
+from dualmix.engine.head import cross_entropy, descend, linear, matmul, row_norms
 from dualmix.engine.library import BUILDS, available, current, select
 from dualmix.engine.network import Folded, each_gradient, evaluate, features
 
-__all__ = ["BUILDS", "Folded", "available", "current", "each_gradient", "evaluate", "features", "select"]
+__all__ = [
+    "BUILDS",
+    "Folded",
+    "available",
+    "cross_entropy",
+    "current",
+    "descend",
+    "each_gradient",
+    "evaluate",
+    "features",
+    "linear",
+    "matmul",
+    "row_norms",
+    "select",
+]

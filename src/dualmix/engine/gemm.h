@@ -9,8 +9,10 @@
 
 #if W == 16 || defined(__aarch64__)
 #define REGISTERS 24 /* for sums, of 32 in all */
-#else
+#elif W == 8
 #define REGISTERS 12 /* of 16 */
+#else
+#define REGISTERS 4 /* blocks do not help where a fused multiply-add is a call */
 #endif
 #define MOST_ROWS 12
 

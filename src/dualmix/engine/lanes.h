@@ -78,11 +78,8 @@ INLINE vf positive(vf x) { return keep(x, alive(x)); }
 #define ODDLY {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31}
 #endif
 
-/* Which of the lanes at, at + 1, ... lie in [from, to). */
-INLINE vi within(long at, long from, long to) {
-    const vi lane = (vi)IOTA + (int32_t)at;
-    return (lane >= (int32_t)from) & (lane < (int32_t)to);
-}
+/* Which of the places at, at + 1, ... lie before the end. */
+INLINE vi before(long at, long end) { return (vi)IOTA + (int32_t)at < (int32_t)end; }
 
 #if W == 4 && !defined(__aarch64__)
 /* a * b + c rounded once, without hardware for it. The product of two floats is exact in a double.
@@ -97,7 +94,7 @@ INLINE vd fused_half(vd a, vd b, vd c) {
     return (vd)(((vl)sum + beyond) | (inexact & 1));
 }
 
-INLINE vf fused(vf a, vf b, vf c) {
+static __attribute__((noinline)) vf fused(vf a, vf b, vf c) { /* inlined it would bloat the library */
     vh half[3][2], out[2];
     const vf in[3] = {a, b, c};
     memcpy(half, in, sizeof half);

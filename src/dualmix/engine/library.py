@@ -6,6 +6,8 @@ import ctypes
 from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
+from threading import RLock
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -148,14 +150,15 @@ class Space:
     Fresh memory costs a page fault every 4 KiB, which is a tenth of a step.
     """
 
-    _free: list[Tensor] = []
     KEPT = 3
+    _free: ClassVar[list[Tensor]] = []
+    _lock: ClassVar[RLock] = RLock()  # a piece may come back while the same thread takes another one
 
     def __init__(self, floats: int) -> None:
-        fitting = [piece for piece in self._free if len(piece) >= floats]
-        self.piece = min(fitting, key=len) if fitting else torch.empty(floats + 16)
-        if fitting:
-            _remove(self._free, self.piece)
+        with self._lock:
+            fitting = [place for place, piece in enumerate(self._free) if len(piece) >= floats + 16]
+            best = min(fitting, key=lambda place: len(self._free[place]), default=None)
+            self.piece = torch.empty(floats + 16) if best is None else self._free.pop(best)
 
     @property
     def address(self) -> int:
@@ -163,13 +166,7 @@ class Space:
         return -(-self.piece.data_ptr() // 64) * 64
 
     def __del__(self) -> None:
-        self._free.append(self.piece)
-        while len(self._free) > self.KEPT:
-            _remove(self._free, min(self._free, key=len))
-
-
-def _remove(pieces: list[Tensor], piece: Tensor) -> None:
-    for place, other in enumerate(pieces):
-        if other is piece:
-            del pieces[place]
-            return
+        with self._lock:
+            self._free.append(self.piece)
+            self._free.sort(key=len, reverse=True)
+            del self._free[self.KEPT :]

@@ -69,7 +69,7 @@ static void lay_out(const Net *net, Arena *arena, Plan *plan) {
         largest = larger(largest, net->block[b].outputs * plane(plan->record[b].out));
     }
     largest = larger(largest, net->stem * plane(&plan->shape[0]));
-    for (long i = 0; i < shapes; i++) {
+    for (long i = 0; i < shapes; i++) { /* vectors may begin anywhere and reach over the end */
         int32_t *tables = (int32_t *)take(arena, TABLES * plan->shape[i].row);
         if (tables)
             fill_tables(&plan->shape[i], i + 1 < shapes ? &plan->shape[i + 1] : 0, tables);

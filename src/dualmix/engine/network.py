@@ -89,9 +89,7 @@ class _Pass:
         net.tape = tape
         maps, scratch = Space(native.dm_maps_space(net)), Space(native.dm_scratch_space(net, 0))
         out = torch.empty(net.images, self.features)
-        native.dm_forward(
-            net, self.table(), x.data_ptr(), self.x_stride, maps.address, scratch.address, out.data_ptr()
-        )
+        native.dm_forward(net, self.table(), x.data_ptr(), self.x_stride, maps.address, scratch.address, out.data_ptr())
         if net.training:
             for _, norm in self.layers:
                 if norm.num_batches_tracked is not None:
@@ -193,7 +191,7 @@ def features(
     call = _Pass(backbone, x, groups or [len(x)], training)
     weights = [tensor for conv, norm in call.layers for tensor in (conv.weight, norm.weight, norm.bias)]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights)):
-        out: Tensor = _Features.apply(call, x, *weights)
+        out: Tensor = _Features.apply(call, x, *weights)  # type: ignore[no-untyped-call]
         return out
     return call.forward(x, tape=False)[0]
 
@@ -209,9 +207,7 @@ def each_gradient(backbone: Backbone, x: Tensor, slope: Callable[[Tensor], Tenso
     call = _Pass(backbone, x, [1] * len(x), training=False)
     out, maps = call.forward(x, tape=True)
     call.net.apart = True
-    slopes = [
-        torch.empty((len(x), *tensor.shape)) for c, n in call.layers for tensor in (c.weight, n.weight, n.bias)
-    ]
+    slopes = [torch.empty((len(x), *tensor.shape)) for c, n in call.layers for tensor in (c.weight, n.weight, n.bias)]
     call.backward(slope(out), maps, None, slopes)
     return slopes
 

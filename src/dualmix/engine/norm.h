@@ -29,12 +29,9 @@ typedef struct {
     double one, two;
 } Pair;
 
-/* Visit the tiles [from, to) of a phase in vectors; lanes over either end are masked. */
-#define EACH_VECTOR(t, from, to) for (long t = (from) / W * W; t < (to); t += W)
-
-/* Two sums over many tiles in LANES logical lanes: lane l adds up the tiles l, l + 16, ... of every
- * phase, phase after phase, whatever the width of the hardware. FEW terms are added in float; then
- * float64 takes over, so that the number of terms costs no digits. */
+/* Two sums over a group's tiles in LANES logical lanes: lane l adds up its tiles l, l + 16, ... of
+ * every phase, phase after phase, whatever the width of the hardware and wherever the group stands.
+ * FEW terms are added in float; then float64 takes over, so that their number costs no digits. */
 #define FEW 16
 
 typedef struct {
@@ -66,12 +63,12 @@ INLINE Pair totals(Tally *tally) {
 static Pair moments_of(const float *x, float base, const Shape *s, long from, long to) {
     Tally tally = {0};
     for (int phase = 0; phase < PHASES; phase++)
-        for (long t = from / LANES * LANES; t < to; t += LANES) {
+        for (long t = from; t < to; t += LANES) {
             UNROLL for (int part = 0; part < LANES / W; part++) {
                 const long tile = t + part * W;
                 vf a = load(x + phase * s->row + tile) - base;
                 if (s->ragged) a = keep(a, inside(s, phase, tile));
-                if (tile < from || tile + W > to) a = keep(a, within(tile, from, to));
+                if (tile + W > to) a = keep(a, before(tile, to));
                 tally.one[part] += a;
                 tally.two[part] += a * a;
             }
@@ -99,15 +96,17 @@ static Pair slopes_of(float *dy, const float *x, float base, const Gate *gate, c
                       long from, long to) {
     Tally tally = {0};
     for (int phase = 0; phase < PHASES; phase++)
-        for (long t = from / LANES * LANES; t < to; t += LANES) {
+        for (long t = from; t < to; t += LANES) {
             UNROLL for (int part = 0; part < LANES / W; part++) {
                 const long tile = t + part * W, at = phase * s->row + tile;
-                vf b = load(x + at), a = gated(load(dy + at), b, gate->end ? gate->end + at : 0, gate);
-                if (gate->end) store(dy + at, a);
+                const vf up = load(dy + at);
+                vf b = load(x + at), a = gated(up, b, gate->end ? gate->end + at : 0, gate);
+                const vi own = before(tile, to);
+                if (gate->end) store(dy + at, tile + W > to ? pick(own, a, up) : a);
                 if (s->ragged) a = keep(a, inside(s, phase, tile));
-                if (tile < from || tile + W > to) {
-                    a = keep(a, within(tile, from, to));
-                    b = keep(b, within(tile, from, to));
+                if (tile + W > to) {
+                    a = keep(a, own);
+                    b = keep(b, own);
                 }
                 tally.one[part] += a;
                 tally.two[part] += a * (b - base);
@@ -122,12 +121,12 @@ static void normalise(const float *x, const float *add, int relu, float scale, f
                       const Shape *s, long from, long to, float *y) {
     for (int phase = 0; phase < PHASES; phase++) {
         const long at = phase * s->row;
-        EACH_VECTOR(t, from, to) {
+        for (long t = from; t < to; t += W) {
             vf v = load(x + at + t) * scale + shift;
             if (add) v += load(add + at + t);
             if (relu) v = positive(v);
             if (s->ragged) v = keep(v, inside(s, phase, t));
-            if (t < from || t + W > to) v = pick(within(t, from, to), v, load(y + at + t));
+            if (t + W > to) v = pick(before(t, to), v, load(y + at + t));
             store(y + at + t, v);
         }
     }
@@ -191,13 +190,13 @@ static void norm_backward(float *dy, const float *end, int relu, const float *x,
             const double rest = training ? -scale * sums.one / count - by_x * now.mean : 0;
             const Gate left = {0, relu && !end, gate.scale, gate.shift};
             for (int phase = 0; phase < PHASES; phase++)
-                EACH_VECTOR(t, from, to) {
+                for (long t = from; t < to; t += W) {
                     const long place = at + phase * s->row + t;
                     const vf here = load(x + place);
                     vf v = gated(load(dy + place), here, 0, &left) * (float)scale;
                     if (training) v += here * (float)by_x + (float)rest;
                     if (s->ragged) v = keep(v, inside(s, phase, t));
-                    if (t < from || t + W > to) v = pick(within(t, from, to), v, load(dx + place));
+                    if (t + W > to) v = pick(before(t, to), v, load(dx + place));
                     store(dx + place, v);
                 }
         }
