@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = ["-std=gnu11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-Wno-psabi"]
+FLAGS = ["-std=gnu11", "-O2", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-Wno-psabi"]
 AVX512 = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl"]
 BUILDS = {"portable": []}
 if platform.machine().lower() in ("x86_64", "amd64"):

@@ -31,10 +31,9 @@ def main(shapes: int = 2000, seed: int = 0, build: str | None = None) -> int:
             kind = (Convolution, Norm, Convolution, Network)[number % 4]
             drawn = kind.draw(rng)
             made = drawn.run(number) if isinstance(drawn, Network) else drawn.run(library, number)
-            for part, (ours, theirs, true) in made.items():
+            for part, times in compare(made).items():
                 counts[kind.__name__] += 1
                 label = part if kind is not Network else part.rpartition(".")[2]
-                times = compare(part, ours, theirs, true)
                 if times > worst.get((kind.__name__, label), (0.0,))[0]:
                     worst[kind.__name__, label] = times, drawn
                 if times > TIMES:

@@ -4,6 +4,7 @@ It imports torch, numpy, ctypes, the standard library and `dualmix.errors`, and 
 """
 
 from dualmix.engine.head import cross_entropy, descend, linear, matmul, row_norms
+from dualmix.engine.images import crop, grey, means
 from dualmix.engine.library import BUILDS, available, current, select
 from dualmix.engine.network import Folded, each_gradient, evaluate, features
 
@@ -11,14 +12,17 @@ __all__ = [
     "BUILDS",
     "Folded",
     "available",
+    "crop",
     "cross_entropy",
     "current",
     "descend",
     "each_gradient",
     "evaluate",
     "features",
+    "grey",
     "linear",
     "matmul",
+    "means",
     "row_norms",
     "select",
 ]

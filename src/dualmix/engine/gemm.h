@@ -24,19 +24,19 @@ typedef struct {
 INLINE void product_block(const int rows, const int columns, long depth, Factor a, const float *b,
                           long b_row, float *out, long out_row, int more) {
     vf sum[MOST_ROWS][3];
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++)
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int j = 0; j < columns; j++)
             sum[i][j] = more ? load(out + i * out_row + j * W) : (vf){0};
     for (long r = 0; r < depth; r++, a.at += a.depth, b += b_row) {
         vf line[3];
-        for (int j = 0; j < columns; j++) line[j] = load(b + j * W);
-        for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < columns; j++) line[j] = load(b + j * W);
+        UNROLL for (int i = 0; i < rows; i++) {
             const vf by = spread(a.at[i * a.row]);
-            for (int j = 0; j < columns; j++) sum[i][j] = fused(by, line[j], sum[i][j]);
+            UNROLL for (int j = 0; j < columns; j++) sum[i][j] = fused(by, line[j], sum[i][j]);
         }
     }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++) store(out + i * out_row + j * W, sum[i][j]);
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int j = 0; j < columns; j++) store(out + i * out_row + j * W, sum[i][j]);
 }
 
 #define CASE(rows) \
