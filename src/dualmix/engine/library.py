@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+from contextlib import suppress
 from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from threading import RLock
 from typing import ClassVar
-
-import torch
-from torch import Tensor
 
 from dualmix.errors import ConfigError
 
@@ -147,23 +146,30 @@ def library() -> ctypes.CDLL:
 class Space:
     """A piece of memory of at least so many floats, which goes back to be used again when nobody holds it.
 
-    Fresh memory costs a page fault every 4 KiB, which is a tenth of a step.
+    Fresh memory costs a page fault every 4 KiB, which is a tenth of a step; and the phases of a map lie on many pages,
+    so that large ones are asked for where the system has them.
     """
 
     KEPT = 3
-    _free: ClassVar[list[Tensor]] = []
+    PAGE = 1 << 21
+    _free: ClassVar[list[mmap.mmap]] = []
     _lock: ClassVar[RLock] = RLock()  # a piece may come back while the same thread takes another one
 
     def __init__(self, floats: int) -> None:
+        wanted = 4 * floats + self.PAGE
         with self._lock:
-            fitting = [place for place, piece in enumerate(self._free) if len(piece) >= floats + 16]
+            fitting = [place for place, piece in enumerate(self._free) if len(piece) >= wanted]
             best = min(fitting, key=lambda place: len(self._free[place]), default=None)
-            self.piece = torch.empty(floats + 16) if best is None else self._free.pop(best)
+            self.piece = mmap.mmap(-1, wanted) if best is None else self._free.pop(best)
+        if best is None and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without large pages
+                self.piece.madvise(mmap.MADV_HUGEPAGE)
 
     @property
     def address(self) -> int:
-        """Where the memory begins: at a cache line."""
-        return -(-self.piece.data_ptr() // 64) * 64
+        """Where the memory begins: at a large page."""
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self.piece))
+        return -(-start // self.PAGE) * self.PAGE
 
     def __del__(self) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ class _Pass:
         _check(x)
         self.features = backbone.features
         self.x_stride = (ctypes.c_int64 * 4)(*x.stride())
-        self.layers = list(_layers(backbone))
+        self.layers = _layers(backbone)
         images, channels, height, width = x.shape
         net = self.net = Net(images, channels, height, width, backbone.stem.out_channels)
         for number, block in enumerate(backbone.blocks):
@@ -66,20 +66,16 @@ class _Pass:
     def table(self, slopes: Sequence[Tensor] = (), apart: bool = False) -> ctypes.Array[Layer]:
         """Return all layers with their weights, and where their gradients go."""
         table = (Layer * len(self.layers))()
-        for number, (conv, norm) in enumerate(self.layers):
-            layer, weight = table[number], conv.weight
-            layer.taps, layer.stride[:] = weight.data_ptr(), weight.stride()
-            layer.scale, layer.shift = norm.weight.data_ptr(), norm.bias.data_ptr()
-            assert norm.running_mean is not None and norm.running_var is not None
-            layer.mean, layer.var = norm.running_mean.data_ptr(), norm.running_var.data_ptr()
-            layer.eps, layer.momentum = norm.eps, norm.momentum
+        for number, one in enumerate(self.layers):
+            layer = table[number]
+            layer.taps, layer.stride[:] = one.taps.data_ptr(), one.taps.stride()
+            layer.scale, layer.shift = one.scale.data_ptr(), one.shift.data_ptr()
+            layer.mean, layer.var = one.mean.data_ptr(), one.var.data_ptr()
+            layer.eps, layer.momentum = one.eps, one.momentum
             if slopes:
                 taps, scale, shift = slopes[3 * number : 3 * number + 3]
-                layer.taps_slope, layer.scale_slope, layer.shift_slope = (
-                    taps.data_ptr(),
-                    scale.data_ptr(),
-                    shift.data_ptr(),
-                )
+                layer.taps_slope = taps.data_ptr()
+                layer.scale_slope, layer.shift_slope = scale.data_ptr(), shift.data_ptr()
                 layer.slope_stride[:] = taps.stride()[1:] if apart else taps.stride()
         return table
 
@@ -91,9 +87,9 @@ class _Pass:
         out = torch.empty(net.images, self.features)
         native.dm_forward(net, self.table(), x.data_ptr(), self.x_stride, maps.address, scratch.address, out.data_ptr())
         if net.training:
-            for _, norm in self.layers:
-                if norm.num_batches_tracked is not None:
-                    norm.num_batches_tracked.add_(net.groups)
+            for one in self.layers:
+                if one.batches is not None:
+                    one.batches.add_(net.groups)
         return out, maps
 
     def backward(self, slope: Tensor, maps: Space, dx: Tensor | None, slopes: Sequence[Tensor]) -> None:
@@ -112,23 +108,46 @@ class _Pass:
         )
 
 
-def _layers(backbone: Backbone) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    found: list[tuple[Any, Any]] = [(backbone.stem, backbone.bn)]
+class _Layer(NamedTuple):
+    """The tensors of a convolution and of the batch-norm behind it."""
+
+    taps: Tensor
+    scale: Tensor
+    shift: Tensor
+    mean: Tensor
+    var: Tensor
+    batches: Tensor | None
+    eps: float
+    momentum: float
+
+
+def _layers(backbone: Backbone) -> list[_Layer]:
+    pairs: list[tuple[Any, Any]] = [(backbone.stem, backbone.bn)]
     for block in backbone.blocks:
-        found += [(block.conv1, block.bn1), (block.conv2, block.bn2)]
-        if isinstance(block.shortcut, nn.Sequential):
-            found.append((block.shortcut[0], block.shortcut[1]))
+        parts: Any = block._modules
+        pairs += [(parts["conv1"], parts["bn1"]), (parts["conv2"], parts["bn2"])]
+        if isinstance(parts["shortcut"], nn.Sequential):
+            conv, norm = parts["shortcut"]
+            pairs.append((conv, norm))
     if len(backbone.blocks) > MOST_BLOCKS:
         raise InputError(f"The native engine takes at most {MOST_BLOCKS} blocks.")
-    for conv, norm in found:
-        for tensor in (conv.weight, norm.weight, norm.bias, norm.running_mean, norm.running_var):
-            _is_float32(tensor, "weights")
+    found = []
+    for conv, norm in pairs:  # dictionaries, because a module's attributes are slow to look up
+        weights, buffers = norm._parameters, norm._buffers
+        tensors = conv._parameters["weight"], weights["weight"], weights["bias"]
+        running = buffers["running_mean"], buffers["running_var"]
+        for tensor in (*tensors, *running):
+            if tensor is None or tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
+                _is_float32(tensor, "weights")
         if norm.momentum is None:
             raise InputError("The native engine needs a batch-norm with a momentum.")
+        found.append(_Layer(*tensors, *running, buffers["num_batches_tracked"], norm.eps, norm.momentum))
     return found
 
 
-def _is_float32(tensor: Tensor, what: str) -> None:
+def _is_float32(tensor: Tensor | None, what: str) -> None:
+    if tensor is None:
+        raise InputError("The native engine needs a batch-norm with weights and running statistics.")
     if tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
         raise InputError(
             f"The native engine takes float32 {what} on a CPU, but these are {tensor.dtype} on {tensor.device}: "
@@ -189,7 +208,7 @@ def features(
     if not len(x):
         return x.new_zeros(0, backbone.features)
     call = _Pass(backbone, x, groups or [len(x)], training)
-    weights = [tensor for conv, norm in call.layers for tensor in (conv.weight, norm.weight, norm.bias)]
+    weights = [tensor for one in call.layers for tensor in one[:3]]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights)):
         out: Tensor = _Features.apply(call, x, *weights)  # type: ignore[no-untyped-call]
         return out
@@ -207,7 +226,7 @@ def each_gradient(backbone: Backbone, x: Tensor, slope: Callable[[Tensor], Tenso
     call = _Pass(backbone, x, [1] * len(x), training=False)
     out, maps = call.forward(x, tape=True)
     call.net.apart = True
-    slopes = [torch.empty((len(x), *tensor.shape)) for c, n in call.layers for tensor in (c.weight, n.weight, n.bias)]
+    slopes = [torch.empty((len(x), *tensor.shape)) for one in call.layers for tensor in one[:3]]
     call.backward(slope(out), maps, None, slopes)
     return slopes
 
