@@ -31,49 +31,35 @@ typedef struct {
 
 /* Two sums over a group's tiles in LANES logical lanes: lane l adds up its tiles l, l + 16, ... of
  * every phase, phase after phase, whatever the width of the hardware and wherever the group stands.
- * FEW terms are added in float; then float64 takes over, so that their number costs no digits. */
-#define FEW 16
-
+ * All is float64, where the product of two floats is exact: no digit is lost. */
 typedef struct {
-    vf one[LANES / W], two[LANES / W];
-    int terms;
-    Sums all_one, all_two;
+    Sums one, two;
 } Tally;
 
-INLINE void settle(Tally *tally) {
-    UNROLL for (int part = 0; part < LANES / W; part++) {
-        vd one[2], two[2];
-        halves(tally->one[part], one);
-        halves(tally->two[part], two);
-        UNROLL for (int i = 0; i < 2; i++) {
-            tally->all_one.sum[2 * part + i] += one[i];
-            tally->all_two.sum[2 * part + i] += two[i];
-        }
-        tally->one[part] = tally->two[part] = (vf){0};
+/* Add W floats that belong to the lanes from W * part on, and their products with W others. */
+INLINE void add_lanes(Tally *tally, const int part, vf a, vf b) {
+    vd left[2], right[2];
+    halves(a, left);
+    halves(b, right);
+    UNROLL for (int i = 0; i < 2; i++) {
+        tally->one.sum[2 * part + i] += left[i];
+        tally->two.sum[2 * part + i] += left[i] * right[i];
     }
-    tally->terms = 0;
 }
 
-INLINE Pair totals(Tally *tally) {
-    settle(tally);
-    return (Pair){total(&tally->all_one), total(&tally->all_two)};
-}
+INLINE Pair totals(const Tally *tally) { return (Pair){total(&tally->one), total(&tally->two)}; }
 
-/* Sums of x - base and of its square over the tiles [from, to) of a channel. */
-static Pair moments_of(const float *x, float base, const Shape *s, long from, long to) {
+/* Sums of x and of its square over the tiles [from, to) of a channel. */
+static Pair moments_of(const float *x, const Shape *s, long from, long to) {
     Tally tally = {0};
     for (int phase = 0; phase < PHASES; phase++)
-        for (long t = from; t < to; t += LANES) {
+        for (long t = from; t < to; t += LANES)
             UNROLL for (int part = 0; part < LANES / W; part++) {
                 const long tile = t + part * W;
-                vf a = load(x + phase * s->row + tile) - base;
-                if (s->ragged) a = keep(a, inside(s, phase, tile));
+                vf a = load(x + phase * s->row + tile);
                 if (tile + W > to) a = keep(a, before(tile, to));
-                tally.one[part] += a;
-                tally.two[part] += a * a;
+                add_lanes(&tally, part, a, a);
             }
-            if (++tally.terms == FEW) settle(&tally);
-        }
     return totals(&tally);
 }
 
@@ -90,13 +76,13 @@ INLINE vf gated(vf dy, vf x, const float *end, const Gate *gate) {
     return gate->relu ? keep(dy, alive(x * gate->scale + gate->shift)) : dy;
 }
 
-/* Sums of the gated dy and of dy * (x - base). What `end` gates is also written back: the shortcut
+/* Sums of the gated dy and of dy * x. What `end` gates is also written back: the shortcut
  * has the same gradient. */
-static Pair slopes_of(float *dy, const float *x, float base, const Gate *gate, const Shape *s,
-                      long from, long to) {
+static Pair slopes_of(float *dy, const float *x, const Gate *gate, const Shape *s, long from,
+                      long to) {
     Tally tally = {0};
     for (int phase = 0; phase < PHASES; phase++)
-        for (long t = from; t < to; t += LANES) {
+        for (long t = from; t < to; t += LANES)
             UNROLL for (int part = 0; part < LANES / W; part++) {
                 const long tile = t + part * W, at = phase * s->row + tile;
                 const vf up = load(dy + at);
@@ -108,11 +94,8 @@ static Pair slopes_of(float *dy, const float *x, float base, const Gate *gate, c
                     a = keep(a, own);
                     b = keep(b, own);
                 }
-                tally.one[part] += a;
-                tally.two[part] += a * (b - base);
+                add_lanes(&tally, part, a, b);
             }
-            if (++tally.terms == FEW) settle(&tally);
-        }
     return totals(&tally);
 }
 
@@ -145,10 +128,9 @@ static void norm_forward(const float *x, const float *add, int relu, long channe
             Moments now = {layer->mean[c], layer->var[c]};
             if (training) {
                 const double count = (double)((groups.first[g + 1] - groups.first[g]) * pixels);
-                const float base = channel[from]; /* near the mean: squares then cancel nothing */
-                const Pair sums = moments_of(channel, base, s, from, to);
+                const Pair sums = moments_of(channel, s, from, to);
                 const double mean = sums.one / count, var = sums.two / count - mean * mean;
-                now = (Moments){base + mean, var > 0 ? var : 0};
+                now = (Moments){mean, var > 0 ? var : 0};
                 const double m = layer->momentum, fair = now.steep * count / (count - 1);
                 layer->mean[c] = (float)((1 - m) * layer->mean[c] + m * now.mean);
                 layer->var[c] = (float)((1 - m) * layer->var[c] + m * fair);
@@ -178,23 +160,27 @@ static void norm_backward(float *dy, const float *end, int relu, const float *x,
             const double scale = layer->scale[c] * now.steep;
             const Gate gate = {end ? end + at : 0, relu, (float)scale,
                                (float)(layer->shift[c] - now.mean * scale)};
-            const float base = (float)now.mean;
-            const Pair sums = slopes_of(dy + at, x + at, base, &gate, s, from, to);
-            const double across = (sums.two - (now.mean - base) * sums.one) * now.steep;
+            const Pair sums = slopes_of(dy + at, x + at, &gate, s, from, to);
+            const double across = (sums.two - now.mean * sums.one) * now.steep;
             if (apart) {
                 layer->scale_slope[g * apart + c] = (float)across;
                 layer->shift_slope[g * apart + c] = (float)sums.one;
             }
             slopes = (Pair){slopes.one + across, slopes.two + sums.one};
-            const double by_x = training ? -scale * across / count * now.steep : 0;
-            const double rest = training ? -scale * sums.one / count - by_x * now.mean : 0;
+            /* The two corrections take out what a batch-norm cannot see, a shift and a scale of x, and
+             * later sums over all pixels rely on that. So their factors are kept in two floats each:
+             * the rounding of a single one would be the same in every pixel and add up. */
+            const double by_x = training ? -gate.scale * across / count * now.steep : 0;
+            const double rest = training ? -gate.scale * sums.one / count - by_x * now.mean : 0;
+            const float x_high = (float)by_x, x_low = (float)(by_x - x_high);
+            const float high = (float)rest, low = (float)(rest - high);
             const Gate left = {0, relu && !end, gate.scale, gate.shift};
             for (int phase = 0; phase < PHASES; phase++)
                 for (long t = from; t < to; t += W) {
                     const long place = at + phase * s->row + t;
                     const vf here = load(x + place);
-                    vf v = gated(load(dy + place), here, 0, &left) * (float)scale;
-                    if (training) v += here * (float)by_x + (float)rest;
+                    vf v = gated(load(dy + place), here, 0, &left) * gate.scale;
+                    if (training) v += (here * x_high + high) + (here * x_low + low);
                     if (s->ragged) v = keep(v, inside(s, phase, t));
                     if (t + W > to) v = pick(before(t, to), v, load(dx + place));
                     store(dx + place, v);
