@@ -1,7 +1,7 @@
 """Builds the native engine: one library for each instruction set, all from the same source.
 
-A library that cannot be built (no compiler, another machine) is left out, and the install succeeds without it.
-"""
+A library that cannot be built (no compiler, another machine) is left out, and the install succeeds
+without it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = ["-std=gnu11", "-O2", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-Wno-psabi"]
+FLAGS = [
+    "-std=gnu11",
+    "-O2",
+    "-g0",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+    "-Wno-psabi",
+]
 AVX512 = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl"]
 BUILDS = {"portable": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
@@ -19,7 +27,9 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 
 
 class Build(build_ext):
-    """Plain shared libraries, which ctypes opens: no Python symbol in them, no Python version in their name."""
+    """Plain shared libraries, which ctypes opens: no Python symbol in them, no Python version in
+    their name.
+    """
 
     def get_ext_filename(self, name: str) -> str:
         """Return where a library goes."""

@@ -2,9 +2,8 @@
 
     python -m tests.engine.fuzz [shapes] [seed] [build]
 
-Draws shapes of convolutions, batch-norms and whole networks, and says which was the worst. A shape whose error is more
-than 20 times torch's own float32 error ends it.
-"""
+Draws shapes of convolutions, batch-norms and whole networks, and says which was the worst. A shape
+whose error is more than 20 times torch's own float32 error ends it."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.engine.building import HERE, compiled
-from tests.engine.layers import TIMES, Convolution, Network, Norm, compare
 
 from dualmix import engine
+from tests.engine.building import HERE, compiled
+from tests.engine.layers import TIMES, Convolution, Network, Norm, compare
 
 
 def main(shapes: int = 2000, seed: int = 0, build: str | None = None) -> int:
@@ -43,7 +42,10 @@ def main(shapes: int = 2000, seed: int = 0, build: str | None = None) -> int:
                 print(f"{number + 1} shapes", flush=True)
     for (kind, part), (times, drawn) in sorted(worst.items(), key=str):
         print(f"{kind} {part}: at most {times:.1f} times torch's error ({drawn})")
-    print(f"{shapes} shapes on {name}, {dict(counts)} comparisons, none above {TIMES} times torch's error")
+    print(
+        f"{shapes} shapes on {name}, {dict(counts)} comparisons, "
+        f"none above {TIMES} times torch's error"
+    )
     return 0
 
 

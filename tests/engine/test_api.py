@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.engine.building import needs_engine
 from torch.func import functional_call, grad, vmap
 
 from dualmix import engine
 from dualmix.errors import ConfigError, InputError
-from dualmix.model import Classifier, ReducedResNet18, _initialise, ahead, still_norms
+from dualmix.learn.modes import frozen_bn, virtual_step
+from dualmix.learn.network import Classifier, ReducedResNet18, _initialise
+from tests.engine.building import needs_engine
 
 pytestmark = needs_engine
 
@@ -52,7 +53,9 @@ def test_groups_are_separate_passes() -> None:
     joint.backward(dy)
     torch.cat(parts).backward(dy)
     for one, two in zip(together.parameters(), apart.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, two.grad, rtol=1e-4, atol=1e-5 * float(two.grad.abs().max()))
+        torch.testing.assert_close(
+            one.grad, two.grad, rtol=1e-4, atol=1e-5 * float(two.grad.abs().max())
+        )
 
 
 def test_without_gradients_features_are_the_same() -> None:
@@ -69,7 +72,7 @@ def test_running_statistics() -> None:
     for _ in range(3):
         engine.features(made, x)
     before = state(made)
-    with still_norms(made):
+    with frozen_bn(made):
         out = engine.features(made, x)
         out.sum().backward()
     assert state(made) == before
@@ -93,7 +96,9 @@ def test_single_images() -> None:
     model = Classifier((3, 16, 16), classes=7, seed=0, width=4).eval()
     x, y = images(5), torch.tensor([0, 3, 6, 3, 1])
 
-    def loss(weights: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    def loss(
+        weights: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor
+    ) -> torch.Tensor:
         return F.cross_entropy(functional_call(model, weights, (image[None],)), label[None])
 
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
@@ -108,7 +113,9 @@ def test_single_images() -> None:
     names = [name for name, _ in model.backbone.named_parameters()]
     for name, each in zip(names, found, strict=True):
         expected = true[f"backbone.{name}"]
-        torch.testing.assert_close(each, expected, rtol=1e-3, atol=2e-5 * float(expected.abs().max()))
+        torch.testing.assert_close(
+            each, expected, rtol=1e-3, atol=2e-5 * float(expected.abs().max())
+        )
 
 
 def test_virtual_step() -> None:
@@ -116,7 +123,7 @@ def test_virtual_step() -> None:
     engine.features(made, x).square().sum().backward()
     before = state(made)
     here = engine.features(copy.deepcopy(made), x).detach()
-    with torch.no_grad(), ahead(made, 0.1):
+    with torch.no_grad(), virtual_step(made, 0.1, [p.grad for p in made.parameters()]):
         there = engine.features(made, x)
     assert state(made) == before
     assert not torch.equal(here, there)
@@ -208,7 +215,9 @@ def test_memory_is_given_back() -> None:
 
 def test_head_and_loss() -> None:
     g = torch.Generator().manual_seed(0)
-    x, weight, bias = (torch.randn(*shape, generator=g).requires_grad_() for shape in ((9, 33), (13, 33), (13,)))
+    x, weight, bias = (
+        torch.randn(*shape, generator=g).requires_grad_() for shape in ((9, 33), (13, 33), (13,))
+    )
     soft = torch.rand(9, 13, generator=g)
     for y in (torch.randint(13, (9,), generator=g), soft / soft.sum(1, keepdim=True), soft):
         for reduction in ("mean", "none"):

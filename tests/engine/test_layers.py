@@ -1,4 +1,4 @@
-"""Layers and networks of the engine against torch in float64, and the same bytes from every build."""
+"""Layers and networks of the engine against torch in float64; the same bytes from every build."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import ctypes
 import numpy as np
 import pytest
 import torch
-from tests.engine.building import HERE, compiled, needs_compiler, needs_engine
-from tests.engine.layers import TIMES, Convolution, Network, Norm, compare
 
 from dualmix import engine
+from tests.engine.building import HERE, compiled, needs_compiler, needs_engine
+from tests.engine.layers import TIMES, Convolution, Network, Norm, compare
 
 pytestmark = [needs_engine, needs_compiler]
 
@@ -50,20 +50,26 @@ def test_convolution(layer: Convolution, builds: dict[str, ctypes.CDLL]) -> None
     assert max(times.values()) < TIMES, times
 
 
-@pytest.mark.parametrize("layer", [Norm.draw(np.random.default_rng(seed)) for seed in range(16)], ids=str)
+@pytest.mark.parametrize(
+    "layer", [Norm.draw(np.random.default_rng(seed)) for seed in range(16)], ids=str
+)
 def test_norm(layer: Norm, builds: dict[str, ctypes.CDLL]) -> None:
     times = compare(layer.run(builds[engine.available()[0]]))
     assert max(times.values(), default=0) < 2, times
 
 
-@pytest.mark.parametrize("layer", [Network.draw(np.random.default_rng(seed)) for seed in range(12)], ids=str)
+@pytest.mark.parametrize(
+    "layer", [Network.draw(np.random.default_rng(seed)) for seed in range(12)], ids=str
+)
 def test_network(layer: Network) -> None:
     times = compare(layer.run())
     assert max(times.values()) < TIMES, times
 
 
 def test_sums_of_long_maps_lose_no_digits(builds: dict[str, ctypes.CDLL]) -> None:
-    made = Norm((64,), 2, 84, 84, training=True, relu=False, add=False).run(builds[engine.available()[0]])
+    made = Norm((64,), 2, 84, 84, training=True, relu=False, add=False).run(
+        builds[engine.available()[0]]
+    )
     ours, _, true = made["mean"]
     assert float((ours.double() - true).abs().max()) < 1.5e-7 * float(true.abs().max())
     ours, _, true = made["shift"]
@@ -81,7 +87,9 @@ def test_sums_of_long_maps_lose_no_digits(builds: dict[str, ctypes.CDLL]) -> Non
     ],
     ids=str,
 )
-def test_builds_give_the_same_bytes(layer: Convolution | Norm, builds: dict[str, ctypes.CDLL]) -> None:
+def test_builds_give_the_same_bytes(
+    layer: Convolution | Norm, builds: dict[str, ctypes.CDLL]
+) -> None:
     first, *others = [layer.run(library) for library in builds.values()]
     for other in others:
         for part, (ours, _, _) in first.items():
@@ -93,13 +101,15 @@ def test_networks_give_the_same_bytes() -> None:
     found = []
     for name in engine.available():
         engine.select(name)
-        found.append({part: tensors[0].detach().numpy().tobytes() for part, tensors in layer.run().items()})
+        found.append(
+            {part: tensors[0].detach().numpy().tobytes() for part, tensors in layer.run().items()}
+        )
     assert all(each == found[0] for each in found)
 
 
 def test_weights_in_another_layout_give_the_same_bytes() -> None:
     torch.manual_seed(0)
-    from dualmix.model import ReducedResNet18, _initialise
+    from dualmix.learn.network import ReducedResNet18, _initialise
 
     network = ReducedResNet18((3, 16, 16), 6)
     _initialise(network, 0)

@@ -10,15 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.engine.building import needs_engine
-from tests.engine.trained import main
 
 from dualmix import engine, transforms
+from tests.engine.building import needs_engine
+from tests.engine.trained import main
 
 pytestmark = needs_engine
 ROOT = Path(__file__).parents[2]
 TOLD = {
-    "plain": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"},
+    "plain": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_CBWR": "COMPATIBLE",
+    },
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 }
 

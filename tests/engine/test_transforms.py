@@ -1,4 +1,6 @@
-"""The transforms of Winograd's F(4, 3) are what they say, and every changed sign or constant in them is noticed."""
+"""The transforms of Winograd's F(4, 3) are what they say, and every changed sign or constant in
+them is noticed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.engine.building import HERE, SOURCES, compiled, needs_compiler, needs_engine
 
 pytestmark = [needs_compiler, needs_engine]
@@ -21,7 +24,9 @@ def wrong(library: ctypes.CDLL) -> list[str]:
     def apply(name: str, values: np.ndarray, outputs: int) -> np.ndarray:
         source, target = values.astype(np.float32), np.zeros(outputs, np.float32)
         pointer = ctypes.POINTER(ctypes.c_float)
-        getattr(library, f"probe_{name}")(source.ctypes.data_as(pointer), target.ctypes.data_as(pointer))
+        getattr(library, f"probe_{name}")(
+            source.ctypes.data_as(pointer), target.ctypes.data_as(pointer)
+        )
         return target.astype(float)
 
     def matrix(name: str, inputs: int, outputs: int) -> np.ndarray:
@@ -30,7 +35,9 @@ def wrong(library: ctypes.CDLL) -> list[str]:
     enter, leave, taps = matrix("enter", 6, 6), matrix("leave", 6, 4), matrix("taps", 3, 6)
     d, g = rng.normal(size=6), rng.normal(size=3)
     held = {
-        "the filter": np.allclose(leave @ ((taps @ g) * (enter @ d)), np.correlate(d, g, "valid"), atol=1e-5),
+        "the filter": np.allclose(
+            leave @ ((taps @ g) * (enter @ d)), np.correlate(d, g, "valid"), atol=1e-5
+        ),
         "back": np.allclose(matrix("back", 4, 6), leave.T, atol=1e-6),
         "taps_back": np.allclose(matrix("taps_back", 6, 3), taps.T, atol=1e-6),
         "spaced_in": np.allclose(matrix("spaced_in", 3, 6), enter[:, 1::2], atol=1e-6),
@@ -45,7 +52,10 @@ def mutants() -> list[str]:
     start = header.index("INLINE void enter(")
     code = header[start:]
     made = []
-    places = r"scaled\((-?)\(?|(?<=[\w\])]) ([+-]) (?=[\w(])|= -(?=v)|\b(A[123]|B[123]|G[AB0]|AABB|AAPBB)\b"
+    places = (
+        r"scaled\((-?)\(?|(?<=[\w\])]) ([+-]) (?=[\w(])|= -(?=v)|"
+        r"\b(A[123]|B[123]|G[AB0]|AABB|AAPBB)\b"
+    )
     for match in re.finditer(places, code):
         old = match[0]
         if old.startswith("scaled("):
@@ -80,7 +90,9 @@ def test_changed_signs_are_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_every_change_is_noticed(tmp_path: Path) -> None:
-    unnoticed = [number for number, header in enumerate(mutants()) if not caught(header, tmp_path, number)]
+    unnoticed = [
+        number for number, header in enumerate(mutants()) if not caught(header, tmp_path, number)
+    ]
     assert unnoticed == []
 
 
@@ -95,8 +107,10 @@ def test_points_drop_out_with_stride_2(tmp_path: Path) -> None:
 def test_emulated_fma_is_rounded_once(tmp_path: Path) -> None:
     source = tmp_path / "fma.c"
     source.write_text(
-        '#include "lanes.h"\nvoid fma_of(const float *a, const float *b, const float *c, float *out, long n) {\n'
-        "    for (long i = 0; i < n; i += W) store(out + i, fused(load(a + i), load(b + i), load(c + i)));\n}\n"
+        '#include "lanes.h"\n'
+        "void fma_of(const float *a, const float *b, const float *c, float *out, long n) {\n"
+        "    for (long i = 0; i < n; i += W)\n"
+        "        store(out + i, fused(load(a + i), load(b + i), load(c + i)));\n}\n"
     )
     portable = compiled(source, tmp_path)
     rng = np.random.default_rng(0)
@@ -105,7 +119,9 @@ def test_emulated_fma_is_rounded_once(tmp_path: Path) -> None:
     a, b, c = bits.view(np.float32).copy()
     half = count // 2  # numbers of few bits, for ties; and sums that all but cancel
     a[half:], b[half:] = rng.integers(1, 1 << 13, half), rng.integers(1, 1 << 13, half)
-    c[half:] = -(a[half:] * b[half:]) + rng.integers(-2, 3, half) * np.float32(2.0) ** rng.integers(-30, 30, half)
+    c[half:] = -(a[half:] * b[half:]) + rng.integers(-2, 3, half) * np.float32(2.0) ** rng.integers(
+        -30, 30, half
+    )
     out = np.empty_like(a)
     arrays = [each.ctypes.data_as(ctypes.c_void_p) for each in (a, b, c, out)]
     portable.fma_of(*arrays, ctypes.c_long(count))
@@ -118,8 +134,22 @@ def test_emulated_fma_is_rounded_once(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_engine_compiles_for_avx512(tmp_path: Path) -> None:
-    words = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-c", "-fPIC", "-ffp-contract=off"]
+    words = [
+        "gcc",
+        "-std=gnu11",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-c",
+        "-fPIC",
+        "-ffp-contract=off",
+    ]
     machine = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"]
-    subprocess.run([*words, *machine, str(SOURCES / "engine.c"), "-o", str(tmp_path / "e.o")], check=True)
-    text = subprocess.run(["objdump", "-d", str(tmp_path / "e.o")], check=True, capture_output=True, text=True).stdout
+    subprocess.run(
+        [*words, *machine, str(SOURCES / "engine.c"), "-o", str(tmp_path / "e.o")], check=True
+    )
+    text = subprocess.run(
+        ["objdump", "-d", str(tmp_path / "e.o")], check=True, capture_output=True, text=True
+    ).stdout
     assert "vfmadd" in text and "zmm" in text

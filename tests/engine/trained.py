@@ -1,4 +1,5 @@
-"""Train a network with the engine and print a hash of its weights: one step of er+dualmix after the other.
+"""Train a network with the engine and print a hash of its weights: one step of er+dualmix after the
+other.
 
 python -m tests.engine.trained build [steps] [side] [width]
 """
@@ -12,8 +13,8 @@ import numpy as np
 import torch
 
 from dualmix import engine
-from dualmix.model import Classifier
-from dualmix.transforms import GREY, Crop, turn_hue
+from dualmix.learn.augment import GREY, Crop, turn_hue
+from dualmix.learn.network import Classifier
 
 BATCH = 4
 
@@ -30,14 +31,22 @@ def main(build: str, steps: int = 12, side: int = 12, width: int = 3) -> str:
     torch.set_num_threads(1)
     engine.select(build)
     rng = np.random.default_rng(0)
-    model = Classifier((3, side, side), classes=10, seed=0, width=width, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25))
+    model = Classifier(
+        (3, side, side), classes=10, seed=0, width=width, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25)
+    )
     model.train()
-    stored, labels = rng.integers(0, 256, (20, side, side, 3), dtype=np.uint8), rng.integers(0, 10, 20)
+    stored, labels = (
+        rng.integers(0, 256, (20, side, side, 3), dtype=np.uint8),
+        rng.integers(0, 10, 20),
+    )
     for _ in range(steps):
         raw = rng.integers(0, 256, (BATCH, side, side, 3), dtype=np.uint8)
         y = torch.from_numpy(rng.integers(0, 10, BATCH))
         slots = rng.choice(20, BATCH, replace=False)
-        new, old = model.pixels(torch.from_numpy(raw)), model.pixels(torch.from_numpy(stored[slots]))
+        new, old = (
+            model.pixels(torch.from_numpy(raw)),
+            model.pixels(torch.from_numpy(stored[slots])),
+        )
         old_y, seen = torch.from_numpy(labels[slots]), view(old, rng)
         mu = torch.from_numpy(rng.beta(0.2, 0.2, BATCH).astype(np.float32))
         share, rest = mu.view(-1, 1, 1, 1), 1 - mu.view(-1, 1, 1, 1)
@@ -57,7 +66,9 @@ def main(build: str, steps: int = 12, side: int = 12, width: int = 3) -> str:
         normal = (torch.cat(batches) - model.mean) / model.std
         features = engine.features(model.backbone, normal, [BATCH] * 5)
         logits = engine.linear(features, model.weight, model.bias).split(BATCH)
-        losses = [engine.cross_entropy(z, target) for z, target in zip(logits, targets, strict=True)]
+        losses = [
+            engine.cross_entropy(z, target) for z, target in zip(logits, targets, strict=True)
+        ]
         torch.autograd.backward(losses)
         engine.descend(model.parameters(), 0.1, 1e-4)
     whole = hashlib.sha256()

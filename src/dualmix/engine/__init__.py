@@ -1,7 +1,8 @@
-"""The native CPU engine: C kernels for the reduced ResNet-18, its head, its loss and its step, and their binding.
+"""The native CPU engine: C kernels for the reduced ResNet-18, its head, its loss and its step, and
+their binding.
 
-It imports torch, numpy, ctypes, the standard library and `dualmix.errors`, and no other room of the package.
-"""
+It imports torch, numpy, ctypes, the standard library and `dualmix.errors`, and no other room of the
+package."""
 
 from dualmix.engine.head import cross_entropy, descend, linear, matmul, row_norms
 from dualmix.engine.images import crop, grey, means

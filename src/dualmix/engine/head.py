@@ -1,4 +1,6 @@
-"""What comes behind the features, with the same bytes on every CPU: linear head, cross-entropy, step, small sums."""
+"""What comes behind the features, with the same bytes on every CPU: linear head, cross-entropy,
+step, small sums.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,26 @@ from dualmix.errors import InputError
 
 def _plain(tensor: Tensor, what: str) -> Tensor:
     if tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
-        raise InputError(f"The native engine takes float32 {what} on a CPU, not {tensor.dtype} on {tensor.device}.")
+        raise InputError(
+            f"The native engine takes float32 {what} on a CPU, "
+            f"not {tensor.dtype} on {tensor.device}."
+        )
     return tensor
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product of two matrices of any layout, or of two stacks of as many; no gradients flow.
+    """Return the product of two matrices of any layout, or of two stacks of as many; no gradients
+    flow.
 
     Every number is one chain of fused multiply-adds along the inner side.
     """
     a, b = _plain(a.detach(), "matrices"), _plain(b.detach(), "matrices")
-    if a.dim() < 2 or a.dim() != b.dim() or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+    if (
+        a.dim() < 2
+        or a.dim() != b.dim()
+        or a.shape[:-2] != b.shape[:-2]
+        or a.shape[-1] != b.shape[-2]
+    ):
         raise InputError(f"Matrices of {tuple(a.shape)} and {tuple(b.shape)} have no product.")
     if a.dim() > 2:
         return torch.stack([matmul(*pair) for pair in zip(a, b, strict=True)])
@@ -96,7 +107,8 @@ def _mean(losses: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, y: Tensor, reduction: Literal["mean", "none"] = "mean") -> Tensor:
     """Return the cross-entropy of columns (n,) or of soft rows (n, K), with exp and log of our own.
 
-    A logit of -inf takes no part: its probability and its gradient are 0, and a share of 0 for it costs nothing.
+    A logit of -inf takes no part: its probability and its gradient are 0, and a share of 0 for it
+    costs nothing.
 
     Raises
     ------
@@ -117,7 +129,9 @@ def _dense(tensor: Tensor) -> bool:
 
 @torch.no_grad()
 def descend(parameters: Iterable[nn.Parameter], lr: float, weight_decay: float = 0.0) -> None:
-    """Take a step of plain SGD, in place: w - lr * (gradient + decay * w), each operation rounded by itself."""
+    """Take a step of plain SGD, in place: w - lr * (gradient + decay * w), each operation rounded
+    by itself.
+    """
     native = library()
     for weight in parameters:
         slope = weight.grad

@@ -1,4 +1,6 @@
-"""The native library: which builds there are, which one is used, and the shapes of what is handed to it."""
+"""The native library: which builds there are, which one is used, and the shapes of what is handed
+to it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ MOST_BLOCKS = 32
 class Block(ctypes.Structure):
     """Two convolutions and a shortcut."""
 
-    _fields_ = (("inputs", c_int64), ("outputs", c_int64), ("stride", c_int64), ("project", c_int64))
+    _fields_ = (
+        ("inputs", c_int64),
+        ("outputs", c_int64),
+        ("stride", c_int64),
+        ("project", c_int64),
+    )
 
 
 class Net(ctypes.Structure):
@@ -73,14 +80,29 @@ _DOORS = {
     "dm_cpu": (ctypes.c_int, []),
     "dm_maps_space": (c_int64, [POINTER(Net)]),
     "dm_scratch_space": (c_int64, [POINTER(Net), c_int64]),
-    "dm_forward": (None, [POINTER(Net), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
-    "dm_backward": (None, [POINTER(Net), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "dm_forward": (
+        None,
+        [POINTER(Net), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
+    ),
+    "dm_backward": (
+        None,
+        [POINTER(Net), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
+    ),
     "dm_folded_space": (c_int64, [POINTER(Net)]),
     "dm_fold": (None, [POINTER(Net), c_void_p, c_void_p]),
-    "dm_evaluate": (None, [POINTER(Net), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "dm_evaluate": (
+        None,
+        [POINTER(Net), c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
+    ),
     "dm_matmul_space": (c_int64, [c_int64, c_int64, c_int64]),
-    "dm_matmul": (None, [POINTER(Matrix), POINTER(Matrix), c_int64, c_int64, c_int64, POINTER(Matrix), c_void_p]),
-    "dm_cross_entropy": (None, [c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p]),
+    "dm_matmul": (
+        None,
+        [POINTER(Matrix), POINTER(Matrix), c_int64, c_int64, c_int64, POINTER(Matrix), c_void_p],
+    ),
+    "dm_cross_entropy": (
+        None,
+        [c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p],
+    ),
     "dm_descend": (None, [c_void_p, c_void_p, c_int64, c_float, c_float]),
 }
 
@@ -103,7 +125,9 @@ def _built(name: str) -> ctypes.CDLL | None:
 
 @cache
 def available() -> list[str]:
-    """Return the builds that were made and that this CPU can run, the fastest first; none: there is no engine."""
+    """Return the builds that were made and that this CPU can run, the fastest first; none: there is
+    no engine.
+    """
     portable = _built("portable")
     if portable is None:
         return []
@@ -124,9 +148,13 @@ def select(name: str | None = None) -> str:
     """
     known = available()
     if not known:
-        raise ConfigError("The native engine was not built: install a C compiler and dualmix again, or use torch.")
+        raise ConfigError(
+            "The native engine was not built: install a C compiler and dualmix again, or use torch."
+        )
     if name is not None and name not in known:
-        raise ConfigError(f"The native engine has no build {name!r} for this CPU (there is {', '.join(known)}).")
+        raise ConfigError(
+            f"The native engine has no build {name!r} for this CPU (there is {', '.join(known)})."
+        )
     _chosen[:] = [name or known[0]]
     return _chosen[0]
 
@@ -144,16 +172,18 @@ def library() -> ctypes.CDLL:
 
 
 class Space:
-    """A piece of memory of at least so many floats, which goes back to be used again when nobody holds it.
+    """A piece of memory of at least so many floats, which goes back to be used again when nobody
+    holds it.
 
-    Fresh memory costs a page fault every 4 KiB, which is a tenth of a step; and the phases of a map lie on many pages,
-    so that large ones are asked for where the system has them.
-    """
+    Fresh memory costs a page fault every 4 KiB, which is a tenth of a step; and the phases of a map
+    lie on many pages, so that large ones are asked for where the system has them."""
 
     KEPT = 3
     PAGE = 1 << 21
     _free: ClassVar[list[mmap.mmap]] = []
-    _lock: ClassVar[RLock] = RLock()  # a piece may come back while the same thread takes another one
+    _lock: ClassVar[RLock] = (
+        RLock()
+    )  # a piece may come back while the same thread takes another one
 
     def __init__(self, floats: int) -> None:
         wanted = 4 * floats + self.PAGE

@@ -1,4 +1,6 @@
-"""Features of a reduced ResNet-18 on a CPU, with gradients, and its evaluation with batch-norm folded in."""
+"""Features of a reduced ResNet-18 on a CPU, with gradients, and its evaluation with batch-norm
+folded in.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Backbone(Protocol):
 
 
 class _Pass:
-    """One call: the network as it is, images, groups, and what the library wants to know of them."""
+    """One call: network, images and groups, as the library wants to know them."""
 
     def __init__(self, backbone: Backbone, x: Tensor, sizes: Sequence[int], training: bool) -> None:
         _check(x)
@@ -41,9 +43,14 @@ class _Pass:
         self.group(sizes)
         net.training = training
         if channels != backbone.stem.in_channels:
-            raise InputError(f"Images have {channels} channels, but the network takes {backbone.stem.in_channels}.")
+            raise InputError(
+                f"Images have {channels} channels, "
+                f"but the network takes {backbone.stem.in_channels}."
+            )
         if training and min(sizes) * self._last_pixels() < 2:
-            raise InputError("A batch of one image leaves batch-norm one pixel a channel: there is no variance.")
+            raise InputError(
+                "A batch of one image leaves batch-norm one pixel a channel: there is no variance."
+            )
 
     def group(self, sizes: Sequence[int]) -> None:
         """Say which images share their statistics."""
@@ -85,14 +92,24 @@ class _Pass:
         net.tape = tape
         maps, scratch = Space(native.dm_maps_space(net)), Space(native.dm_scratch_space(net, 0))
         out = torch.empty(net.images, self.features)
-        native.dm_forward(net, self.table(), x.data_ptr(), self.x_stride, maps.address, scratch.address, out.data_ptr())
+        native.dm_forward(
+            net,
+            self.table(),
+            x.data_ptr(),
+            self.x_stride,
+            maps.address,
+            scratch.address,
+            out.data_ptr(),
+        )
         if net.training:
             for one in self.layers:
                 if one.batches is not None:
                     one.batches.add_(net.groups)
         return out, maps
 
-    def backward(self, slope: Tensor, maps: Space, dx: Tensor | None, slopes: Sequence[Tensor]) -> None:
+    def backward(
+        self, slope: Tensor, maps: Space, dx: Tensor | None, slopes: Sequence[Tensor]
+    ) -> None:
         """Fill the gradients of the weights and, if wanted, of the images."""
         native, net = library(), self.net
         slope = slope.contiguous()
@@ -141,16 +158,21 @@ def _layers(backbone: Backbone) -> list[_Layer]:
                 _is_float32(tensor, "weights")
         if norm.momentum is None:
             raise InputError("The native engine needs a batch-norm with a momentum.")
-        found.append(_Layer(*tensors, *running, buffers["num_batches_tracked"], norm.eps, norm.momentum))
+        found.append(
+            _Layer(*tensors, *running, buffers["num_batches_tracked"], norm.eps, norm.momentum)
+        )
     return found
 
 
 def _is_float32(tensor: Tensor | None, what: str) -> None:
     if tensor is None:
-        raise InputError("The native engine needs a batch-norm with weights and running statistics.")
+        raise InputError(
+            "The native engine needs a batch-norm with weights and running statistics."
+        )
     if tensor.dtype is not torch.float32 or tensor.device.type != "cpu":
         raise InputError(
-            f"The native engine takes float32 {what} on a CPU, but these are {tensor.dtype} on {tensor.device}: "
+            f"The native engine takes float32 {what} on a CPU, "
+            f"but these are {tensor.dtype} on {tensor.device}: "
             "use the torch engine."
         )
 
@@ -158,7 +180,9 @@ def _is_float32(tensor: Tensor | None, what: str) -> None:
 def _check(x: Tensor) -> None:
     _is_float32(x, "images")
     if x.dim() != 4 or min(x.shape[2:]) < 4:
-        raise InputError(f"Images must be (n, channels, height, width) from 4x4 pixels on, not {tuple(x.shape)}.")
+        raise InputError(
+            f"Images must be (n, channels, height, width) from 4x4 pixels on, not {tuple(x.shape)}."
+        )
 
 
 class _Features(torch.autograd.Function):
@@ -181,23 +205,33 @@ class _Features(torch.autograd.Function):
         dx = torch.empty_like(ctx.like) if ctx.needs_input_grad[1] else None
         ctx.call.backward(slope, ctx.maps, dx, slopes)
         needed = ctx.needs_input_grad[2:]
-        return None, dx, *(each if needs else None for each, needs in zip(slopes, needed, strict=True))
+        return (
+            None,
+            dx,
+            *(each if needs else None for each, needs in zip(slopes, needed, strict=True)),
+        )
 
 
 def features(
-    backbone: Backbone, x: Tensor, groups: Sequence[int] | None = None, *, training: bool | None = None
+    backbone: Backbone,
+    x: Tensor,
+    groups: Sequence[int] | None = None,
+    *,
+    training: bool | None = None,
 ) -> Tensor:
-    """Return one feature vector an image, through which gradients flow to the weights and, if it asks, to x.
+    """Return one feature vector an image, through which gradients flow to the weights and, if it
+    asks, to x.
 
     Parameters
     ----------
     x
         (n, C, H, W), float32, in any memory format.
     groups
-        Sizes of consecutive batches, each with statistics of its own; the running statistics follow them in order.
-        None: one batch.
+        Sizes of consecutive batches, each with statistics of its own; the running statistics follow
+        them in order. None: one batch.
     training
-        Whether batch-norm takes the statistics of each batch, or the running ones; None: as its mode says.
+        Whether batch-norm takes the statistics of each batch, or the running ones; None: as its
+        mode says.
 
     Raises
     ------
@@ -216,7 +250,8 @@ def features(
 
 
 def each_gradient(backbone: Backbone, x: Tensor, slope: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Return the gradient of each image's loss, with running statistics: (n, *shape) for each of the parameters.
+    """Return the gradient of each image's loss, with running statistics: (n, *shape) for each of
+    the parameters.
 
     Parameters
     ----------
@@ -232,7 +267,9 @@ def each_gradient(backbone: Backbone, x: Tensor, slope: Callable[[Tensor], Tenso
 
 
 class Folded:
-    """A network in evaluation mode as it is now: weights are prepared once, for any number of images."""
+    """A network in evaluation mode as it is now: weights are prepared once, for any number of
+    images.
+    """
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
@@ -247,7 +284,10 @@ class Folded:
         if not len(x):
             return out
         call = _Pass(self.backbone, x, [len(x)], training=False)
-        maps, scratch = Space(native.dm_maps_space(call.net)), Space(native.dm_scratch_space(call.net, 0))
+        maps, scratch = (
+            Space(native.dm_maps_space(call.net)),
+            Space(native.dm_scratch_space(call.net, 0)),
+        )
         native.dm_evaluate(
             call.net,
             self.space.address,
