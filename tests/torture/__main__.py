@@ -60,12 +60,12 @@ def main() -> int:
 
 def settle(folder: Path) -> None:
     """Import what is slow before any fork, and let nothing of the user's be read or written."""
-    import dualmix.cli.show.run
     import torch
     import torch._dynamo
     from sklearn.datasets import load_digits  # noqa: F401
 
     import dualmix.cli.progress
+    import dualmix.cli.scores
     import dualmix.report.export
     import dualmix.runs.run  # noqa: F401
 

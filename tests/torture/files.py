@@ -116,7 +116,9 @@ def _status() -> Any:
 def _export(store: str = "store") -> Any:
     said = answer("export", "--store", store, "--out", "out", "--format", "csv")
     with Path("out.csv").open() as file:
-        rows = {row["run"]: row for row in csv.DictReader(file)}
+        # A column that only a run left out has is no column any more.
+        table = [{name: cell for name, cell in row.items() if cell} for row in csv.DictReader(file)]
+    rows = {row["run"]: row for row in table}
     return {"rows": rows, "named": [remark["run"] for remark in said["left_out"]]}
 
 
@@ -268,9 +270,9 @@ def _bench() -> None:
 
 
 def _speed() -> Any:
-    from dualmix.report.speed import read
+    from dualmix.report.speed import read_speed
 
-    read(Path("bench.json"))
+    read_speed(Path("bench.json"))
 
 
 def _tune() -> Any:
