@@ -192,7 +192,12 @@ class Network:
         found.insert(0, (out, images, native))
         result = {"features": tuple(each[0] for each in found)}
         buffers = [dict(made.named_buffers()) for _, _, made in found]
-        result |= {name: tuple(each[name] for each in buffers) for name in buffers[0] if name.endswith(("mean", "var"))}
+        for name, var in buffers[2].items():
+            if name.endswith("var"):
+                mean = name.removesuffix("var") + "mean"
+                result[name] = tuple(each[name] for each in buffers)
+                # a mean may be close to 0: what counts is its error beside the deviation
+                result[mean] = tuple(each[mean].double() + var.sqrt() for each in buffers)
         if closest > 1e-5:
             result["images"] = tuple(each[1].grad for each in found)
             weights = [dict(made.named_parameters()) for _, _, made in found]
