@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from dualmix.learn.common import MemoryLearner, gradient_of, predict_labels, take_in
+from dualmix.learn.common import MemoryLearner, gradient_of, take_in
 from dualmix.learn.lazy import torch
 from dualmix.learn.losses import Softmax, cross_entropy
 from dualmix.learn.memory import Memory
 from dualmix.learn.modes import frozen_bn
-from dualmix.learn.nearest_mean import class_means, nearest
+from dualmix.learn.nearest_mean import class_means, nearest, nearest_later
 from dualmix.learn.types import (
     Batch,
     ImagesLike,
-    Labels,
     LabelsLike,
     Loss,
     Mix,
@@ -132,7 +131,7 @@ class Replay(MemoryLearner):
                         passes.learn(mixed, mix.weight, mixed=True)
                         self._count(mixed)
             loss = passes.finish()
-            self.step()
+            self.step(loss)
             logits = passes.logits[0] if iteration == 0 else logits
         hits = torch.zeros_like(self.hits) if logits is None else (logits.argmax(1) == new.y).sum()
         self.hits = hits
@@ -161,13 +160,15 @@ class Replay(MemoryLearner):
         old, known = self.ages.known_before_task, len(self.model.labels)
         return cross_entropy(logits, y, self.tricks.softmax, old=old, known=known)
 
-    def predict(self, x: ImagesLike) -> Labels:
-        """Return the most likely label among those seen so far, by head or nearest class mean."""
+    def scores(self, network: Classifier) -> Callable[[Tensor], Tensor]:
+        """Return what scores the classes: the head, or the nearest class mean."""
         if self.tricks.readout == "linear":
-            return super().predict(x)
+            return super().scores(network)
         if self.means is None:
-            self.means = class_means(self.model, self.memory)
-        return predict_labels(self.model, x, nearest(self.model, self.means))
+            if self.guard.asked:
+                return nearest_later(network, self.memory.copy())
+            self.means = class_means(network, self.memory)
+        return nearest(network, self.means)
 
     def consolidate(self) -> None:
         """Take note of a pause, and review the memory if asked to."""

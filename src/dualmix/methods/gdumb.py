@@ -126,10 +126,11 @@ class GDumbLearner(MemoryLearner):
         for _ in range(self.epochs):
             for old in memory_batches(self.memory, self.batch, self.rng["learn"]):
                 self.model.zero_grad()
-                F.cross_entropy(self.model(old.x), old.y).backward()
+                loss = F.cross_entropy(self.model(old.x), old.y)
+                loss.backward()
                 if self.clip:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-                self.step()
+                self.step(loss.detach())
 
     def state_dict(self) -> State:
         """Return what every learner returns, and the number of pauses."""
