@@ -81,6 +81,7 @@ class Guard:
             finally:
                 self._owner = learner.memory.journal = None
             if self._sound is not None:
+                undo.seal()
                 self._unread.append((undo, _on_host(self._sound), learner.ages.steps))
 
     def clean(self, learner: MemoryLearner) -> bool:

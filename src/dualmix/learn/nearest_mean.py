@@ -60,7 +60,8 @@ def nearest_later(model: Classifier, memory: Memory) -> Callable[[Tensor], Tenso
     """Return the same, with means that are taken when they are first asked for, and once: `model`
     and `memory` are copies that nothing changes.
     """
-    taking, taken = Lock(), list[Tensor]()
+    taken: list[Tensor] = []
+    taking = Lock()
 
     def score(x: Tensor) -> Tensor:
         with taking:

@@ -34,6 +34,8 @@ class Undo:
             for name, value in vars(learner).items()
             if name != APART
         }
+        self.names = {*self.attributes, APART}
+        self.fresh: set[str] | None = None
         self.labels = len(model.labels)
         self.ages = dict(vars(learner.ages))
         self.chance = learner.rng.state_dict()
@@ -57,10 +59,21 @@ class Undo:
         ]
         self.rows = learner.memory.journal = []
 
+    def seal(self) -> None:
+        """Take note that the batch is over: what is set by hand from now on is not taken back."""
+        now = vars(self.learner)
+        self.attributes = {
+            name: value
+            for name, value in self.attributes.items()
+            if isinstance(value, dict | list) or now.get(name) is not value
+        }
+        self.fresh = now.keys() - self.names
+
     def back(self) -> None:
         """Make the learner what it was."""
         learner, model = self.learner, self.learner.model
-        for name in vars(learner).keys() - self.attributes.keys() - {APART}:
+        fresh = vars(learner).keys() - self.names if self.fresh is None else self.fresh
+        for name in fresh & vars(learner).keys():
             delattr(learner, name)
         vars(learner).update(self.attributes)
         for label in model.labels[self.labels :]:
