@@ -40,7 +40,7 @@ def compare(made: dict[str, tuple[Tensor, Tensor, Tensor]]) -> dict[str, float]:
     """Return our error of each part as a multiple of torch's.
 
     A part may be a single number, which torch may hit by luck: its error counts as at least the
-    median of its parts. """
+    median of its parts."""
     assert all(each[0].isfinite().all() for each in made.values())
     theirs = {name: error(each[1], each[2]) for name, each in made.items()}
     least = max(LEAST, float(np.median([*theirs.values()]))) if theirs else LEAST
@@ -193,7 +193,7 @@ class Network:
 
         The features are those of pixels far from the kink of every ReLU: gradients are compared
         only where no pre-activation of the float64 network is so close to 0 that a rounding may
-        decide. """
+        decide."""
         torch.manual_seed(seed)
         network = ReducedResNet18((self.channels, self.h, self.w), self.width)
         for module in network.modules():

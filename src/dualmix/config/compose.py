@@ -131,6 +131,7 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
         saved = _read(path)
         plain = migrate(saved.get("config", saved))
         kind = plain["method"].pop("kind")
+        get_method(str(kind), saved.get("plugin"))
         label = migrate_label(str(saved.get("label", kind)))
         values = dict(flatten(plain))
     except ConfigError as fault:

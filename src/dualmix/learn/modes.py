@@ -4,6 +4,7 @@ frozen batch-norm, or as it would be after a step.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -83,6 +84,21 @@ def virtual_step(
     finally:
         for tensor, data in kept:
             tensor.data = data
+
+
+def replica(model: Classifier) -> Classifier:
+    """Return a copy of a model as it is now, to ask only: batch-norm is fused, and it shares no
+    tensor that training changes.
+    """
+    twin = copy.copy(model)
+    with torch.no_grad():
+        twin._fused = _fuse(model.backbone)
+        twin._parameters = {
+            name: torch.nn.Parameter(getattr(model, name).clone(), requires_grad=False)
+            for name in model._parameters
+        }
+    twin.labels = list(model.labels)
+    return twin
 
 
 @contextmanager

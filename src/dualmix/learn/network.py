@@ -135,6 +135,11 @@ class Classifier(nn.Module):
         float32 all the same.
     engine
         What runs the backbone: ``torch``, or ``native``, the C kernels of `dualmix.engine`.
+
+    Attributes
+    ----------
+    cosine
+        Above 0: logits are this many times the cosines of features and head rows, without a bias.
     """
 
     mean: Tensor
@@ -167,6 +172,7 @@ class Classifier(nn.Module):
             )
         self.shape, self.classes, self.seed = shape, classes, seed
         self.precision: Literal["float32", "bfloat16"] = precision
+        self.cosine = 0.0
         self.labels: list[int | str] = []
         self._fused: Callable[[Tensor], Tensor] | None = None
         self._columns: dict[int | str, int] = {}
@@ -206,9 +212,14 @@ class Classifier(nn.Module):
         """Return logits over all columns."""
         features = self.embed(x)
         if self.precision == "float32":
-            return F.linear(features, self.weight, self.bias)
+            return self._logits(features)
         with torch.autocast(self.device.type, torch.bfloat16):
-            return F.linear(features, self.weight, self.bias).float()
+            return self._logits(features).float()
+
+    def _logits(self, features: Tensor) -> Tensor:
+        if not self.cosine:
+            return F.linear(features, self.weight, self.bias)
+        return self.cosine * F.linear(F.normalize(features), F.normalize(self.weight))
 
     def admit(self, labels: Labels) -> Tensor:
         """Return the head column of each raw label; a label never seen takes the next column.

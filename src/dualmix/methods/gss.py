@@ -162,7 +162,7 @@ class GSS(Host):
     )
     parts: int = setting(
         GSSUpdate.parts,
-        "gradients to compare with (gss_mem_strength)",
+        "gradients to compare with (gss_mem_strength, 10 in the reference code)",
         source="reference",
         ge=1,
     )
