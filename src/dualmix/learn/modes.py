@@ -98,7 +98,11 @@ def _fuse(network: ReducedResNet18) -> Callable[[Tensor], Tensor]:
     """Return the network's features in evaluation mode as a function of images, with the weights
     that it has now.
     """
+    from dualmix import engine
     from dualmix.learn.network import POOL, Block
+
+    if network.engine == "native":
+        return engine.Folded(network)
 
     def fuse(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
         assert norm.running_mean is not None and norm.running_var is not None

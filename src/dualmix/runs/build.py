@@ -61,6 +61,7 @@ def build(
         std=model.std,
         precision=model.precision,
         device=device,
+        engine=model.resolved(device),
     )
     learner = method.build(network, Rng(seed))
     learner.recipe = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.config.fields import RESULTS_VERSION
+from dualmix.engine.library import available
 
 
 def facts() -> dict[str, Any]:
@@ -32,6 +33,7 @@ def facts() -> dict[str, Any]:
             "system": platform.platform(),
             "processor": _processor(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
+            "native_engine": available(),
             "cores": os.cpu_count(),
         },
     }
