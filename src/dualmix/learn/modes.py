@@ -46,15 +46,11 @@ def in_float32(model: Classifier) -> Iterator[None]:
 
 
 @contextmanager
-def frozen_bn(model: nn.Module, frozen: bool = True) -> Iterator[None]:
+def frozen_bn(model: nn.Module) -> Iterator[None]:
     """Let batch-norm use its running statistics and leave them alone, while gradients flow as in
     training.
     """
-    norms = (
-        [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-        if frozen
-        else []
-    )
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
         norm.eval()
     try:
