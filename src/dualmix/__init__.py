@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dualmix.errors import DualmixError as DualmixError
     from dualmix.errors import InputError as InputError
     from dualmix.errors import StoreError as StoreError
+    from dualmix.errors import TrainingError as TrainingError
     from dualmix.learn.augment import transform as transform
     from dualmix.learn.memory import Memory as Memory
     from dualmix.learn.network import Classifier as Classifier
@@ -68,7 +69,15 @@ _HOMES = {
     "config.fields": ("Config",),
     "data": ("Data", "Decoded", "Images", "load_data", "register_dataset"),
     "data.stream": ("Plan", "Stream", "plan"),
-    "errors": ("BusyError", "ConfigError", "DataError", "DualmixError", "InputError", "StoreError"),
+    "errors": (
+        "BusyError",
+        "ConfigError",
+        "DataError",
+        "DualmixError",
+        "InputError",
+        "StoreError",
+        "TrainingError",
+    ),
     "learn.augment": ("transform",),
     "learn.memory": ("Memory",),
     "learn.network": ("Classifier", "ReducedResNet18"),

@@ -17,6 +17,10 @@ class InputError(DualmixError, ValueError):
     """A batch handed to a learner cannot be used; the learner is unchanged."""
 
 
+class TrainingError(DualmixError):
+    """Training has diverged; the learner is as it was before the batch."""
+
+
 class StoreError(DualmixError):
     """A results folder cannot be read or written, or holds something it should not."""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
 
 from dualmix.errors import ConfigError
+from dualmix.plugins import PREFIX, code_of
 from dualmix.settings import Settings, Source
 
 if TYPE_CHECKING:
@@ -216,9 +217,16 @@ def get_preset(name: str) -> Preset:
     return preset
 
 
-def get_method(kind: str) -> type[Method]:
-    """Return a method's settings class, or name the nearest one."""
+def get_method(kind: str, plugin: Any = None) -> type[Method]:
+    """Return a method's settings class, or name the nearest one, or the plugin file or package that
+    defined it when a run or a learner was filed.
+    """
     _load_installed()
+    if kind not in _METHODS and isinstance(plugin, str) and plugin:
+        raise ConfigError(
+            f"The method {kind!r} is not loaded, which {plugin} defines: add --plugin {plugin} "
+            "(or call dualmix.registry.load_plugin), or install that package."
+        )
     if kind not in _METHODS:
         raise ConfigError(
             f"There is no method {kind!r}{nearest(kind, _METHODS)} (a plugin's methods need "
@@ -249,7 +257,7 @@ def load_plugin(path: Path) -> None:
     if not path.is_file():
         raise ConfigError(f"There is no plugin file {path}.")
     _load_installed()
-    name = f"dualmix_plugin_{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
+    name = f"{PREFIX}{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"The plugin {path} is not a Python file.")
@@ -263,6 +271,9 @@ def load_plugin(path: Path) -> None:
         raise ConfigError(
             f"The plugin {path} cannot be loaded: {type(fault).__name__}: {fault}."
         ) from fault
+    for method in _METHODS.values():
+        if method.__module__ == name:
+            code_of(method)  # now, before the file is edited
 
 
 def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:

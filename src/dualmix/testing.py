@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import random
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -462,6 +463,58 @@ def every_choice_works(method: Method, shape: Shape) -> None:
             _leaves(_taught(part, _stream(shape)[STEPS // 2 :])),
             f"with {variant} a resume must be exact",
         )
+
+
+@_demanded
+def threads_may_share_it(method: Method, shape: Shape) -> None:
+    """Predictions of three threads beside a batch belong to the state before or after it and leave
+    no trace; two threads that observe are learned in one order or the other.
+    """
+    shared, alone = _learner(method, shape), _learner(method, shape)
+    x, batches = _images(shape, 3, 9), _stream(shape)
+    said: list[list[Any]] = []
+    faults: list[str] = []
+    for b in batches:
+        alone.observe(*b)
+        said.append(alone.predict(x).tolist())
+    shared.observe(*batches[0])
+    at, done = 0, threading.Event()
+
+    def ask() -> None:
+        while not done.is_set() and not faults:
+            first = at
+            try:
+                if shared.predict(x).tolist() not in said[first : at + 2]:
+                    faults.append("a prediction belongs to no state")
+            except Exception as fault:
+                faults.append(f"predict raised {type(fault).__name__}: {fault}")
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for at, b in enumerate(batches[1:], 1):  # noqa: B007
+            shared.observe(*b)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    _demand(not faults, f"predict beside observe must be safe, but {faults[:1]}.")
+    _same(_leaves(shared), _leaves(alone), "predictions beside observe must leave no trace")
+
+    orders = [
+        _leaves(_taught(_learner(method, shape), order, consolidate=False))
+        for order in (batches[:2], batches[1::-1])
+    ]
+    both = _learner(method, shape)
+    threads = [threading.Thread(target=both.observe, args=b) for b in batches[:2]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _demand(
+        _leaves(both) in orders, "Two threads that observe must be learned one after the other."
+    )
 
 
 def _learner(method: Method, shape: Shape, *, seed: int = 0, classes: int | None = None) -> Learner:

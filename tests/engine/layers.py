@@ -227,20 +227,29 @@ class Network:
         found.insert(0, (out, images, native))
         result = {"features": tuple(each[0] for each in found)}
         buffers = [dict(made.named_buffers()) for _, _, made in found]
-        result |= {
-            name: tuple(each[name] for each in buffers)
-            for name in buffers[0]
-            if name.endswith(("mean", "var"))
-        }
+        for name, var in buffers[2].items():
+            if name.endswith("var"):
+                mean = name.removesuffix("var") + "mean"
+                result[name] = tuple(each[name] for each in buffers)
+                # a mean may be close to 0: what counts is its error beside the deviation
+                result[mean] = tuple(each[mean].double() + var.sqrt() for each in buffers)
         if closest > 1e-5:
             result["images"] = tuple(each[1].grad for each in found)
+            # A tensor of one or two numbers may all but cancel, and its relative error is then a
+            # matter of luck, for torch as for us: the gradients of all scales, all shifts and all
+            # taps count as one vector each.
             weights = [dict(made.named_parameters()) for _, _, made in found]
-            result |= {name: tuple(each[name].grad for each in weights) for name in weights[0]}
-            if self.training and self.width == 1:
-                # batch-norm takes the scale of one channel out again:
-                # these taps have no gradient but by its eps
-                result.pop("blocks.2.shortcut.0.weight", None)
+            kinds = {name: kind_of(name, weight) for name, weight in weights[0].items()}
+            for kind in sorted(set(kinds.values())):
+                names = [name for name in kinds if kinds[name] == kind]
+                result[kind] = tuple(
+                    torch.cat([each[name].grad.flatten() for name in names]) for each in weights
+                )
         return result
+
+
+def kind_of(name: str, weight: Tensor) -> str:
+    return "taps" if weight.dim() == 4 else "scales" if name.endswith("weight") else "shifts"
 
 
 class Closest(torch.overrides.TorchFunctionMode):

@@ -11,7 +11,9 @@ from pydantic import SerializeAsAny, field_validator, model_validator
 from dualmix.config.migrate import first_names
 from dualmix.data.config import Data
 from dualmix.data.stream import Stream
+from dualmix.engine.library import available
 from dualmix.learn.augment import check_name
+from dualmix.plugins import code_of
 from dualmix.registry import Method
 from dualmix.settings import Settings, setting
 
@@ -52,6 +54,19 @@ class Model(Settings):
         "bfloat16: the network is run under torch.autocast, its weights, logits and losses stay "
         "float32; other results, and untested on CUDA",
     )
+
+    engine: Literal["torch", "native", "auto"] = setting(
+        "torch",
+        "torch, or the native engine: C kernels for CPUs, quicker, other rounding; auto: native on "
+        "a CPU where it was built, else torch",
+    )
+
+    def resolved(self, device: str) -> Literal["torch", "native"]:
+        """Return the engine that runs the network: what ``auto`` stands for on this machine."""
+        if self.engine != "auto":
+            return self.engine
+        usable = device == "cpu" and self.precision == "float32" and available()
+        return "native" if usable else "torch"
 
     @model_validator(mode="after")
     def _normalisation_fits(self) -> Model:
@@ -146,12 +161,21 @@ class Config(Common, Generic[MethodT]):
             self.seed if self.run_seed is None else self.run_seed,
         )
 
-    def key(self, fingerprint: str) -> str:
-        """Return the sha256 of all that affects the result, the data's content included.
+    def key(self, fingerprint: str, code: str | None = None) -> str:
+        """Return the sha256 of all that affects the result, the data's content included, and the
+        code of a method that is not the package's own.
+
+        Parameters
+        ----------
+        fingerprint
+            Of the data.
+        code
+            Of the method (`plugins.Code.identity`); none: what is loaded now.
 
         A value equal to its default is left out, so that a setting added later does not orphan the
         results there are; in return, changing a default raises `RESULTS_VERSION`. Settings go by
-        the names that they first had, so that a rename does not orphan results either.
+        the names that they first had, so that a rename does not orphan results either. A plugin's
+        file counts with what it imports beside it, not with data that it reads.
         """
         set_apart = {"seed", "save_every", "data", "probes"}
         plain = self.model_dump(mode="json", exclude_defaults=True, exclude=set_apart)
@@ -159,6 +183,8 @@ class Config(Common, Generic[MethodT]):
         plain["kind"] = plain["method"].pop("kind")
         plain["order_seed"], plain["run_seed"] = self.seeds()
         plain["data"] = fingerprint
+        if code := code_of(type(self.method)).identity() if code is None else code:
+            plain["code"] = code
         plain["results_version"] = RESULTS_VERSION
         return hashlib.sha256(canonical(plain).encode()).hexdigest()
 

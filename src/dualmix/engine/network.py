@@ -19,7 +19,10 @@ from dualmix.errors import InputError
 class Backbone(Protocol):
     """A stem, blocks and 4x4 average pooling: what `ReducedResNet18` is."""
 
-    stem: nn.Conv2d
+    @property
+    def stem(self) -> nn.Conv2d:
+        """The first convolution."""
+
     bn: nn.BatchNorm2d
     blocks: nn.Sequential
     features: int

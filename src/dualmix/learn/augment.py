@@ -135,6 +135,10 @@ class ColourJitter:
     """Change brightness, contrast, saturation and hue by random amounts in random order, with
     probability `p`.
 
+    It is that of torchvision. The reference code has an old kornia's, which differs: brightness is
+    added, contrast scales without the mean, saturation is that of HSV, and the order is drawn once
+    per batch.
+
     Parameters
     ----------
     brightness, contrast, saturation

@@ -5,16 +5,17 @@ over the memory, answers, and a base class with the parts and the state of a lea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from dualmix.errors import InputError
+from dualmix.learn.answers import Answers
 from dualmix.learn.class_ages import ClassAges
+from dualmix.learn.guard import GUARDED, Guard, pausing, reading, replacing
 from dualmix.learn.inputs import as_labels, as_pixels
 from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
-from dualmix.learn.modes import CHUNK, fused_bn
+from dualmix.learn.modes import replica
 from dualmix.learn.types import Batch, ImagesLike, Labels, LabelsLike, State, Update
 from dualmix.rng import Rng
 
@@ -54,19 +55,31 @@ def take_in(parts: Parts, x: ImagesLike, y: LabelsLike) -> Arrival:
     return Arrival(raw, columns, Batch(parts.model.pixels(raw), columns.to(parts.model.device)))
 
 
-def sgd_step(parameters: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
+def sgd_step(
+    parameters: Iterable[nn.Parameter],
+    lr: float,
+    weight_decay: float,
+    sound: Callable[[Tensor], Tensor | None] = lambda length: None,
+) -> None:
     """Take a step of plain SGD: by hand, because it is two lines and torch.optim takes seconds to
     load.
+
+    Parameters
+    ----------
+    sound
+        Is shown the step's length before it is taken, and may raise; where it returns a tensor that
+        is false the weights stay as they are.
     """
     with torch.no_grad():
-        for parameter in parameters:
-            if parameter.grad is not None:
-                gradient = (
-                    parameter.grad.add(parameter, alpha=weight_decay)
-                    if weight_decay
-                    else parameter.grad
-                )
-                parameter.add_(gradient, alpha=-lr)
+        moved = [weight for weight in parameters if weight.grad is not None]
+        slopes: list[Tensor] = [weight.grad for weight in moved]  # type: ignore[misc]
+        if weight_decay:
+            slopes = [g.add(w, alpha=weight_decay) for w, g in zip(moved, slopes, strict=True)]
+        if not slopes:
+            return
+        goes = sound(lr * torch.stack([torch.linalg.vector_norm(g) for g in slopes]).sum())
+        for weight, slope in zip(moved, slopes, strict=True):
+            weight.add_(slope if goes is None else torch.where(goes, slope, 0), alpha=-lr)
 
 
 def gradient_of(model: nn.Module) -> list[Tensor]:
@@ -91,21 +104,20 @@ def memory_batches(memory: Memory, size: int, rng: np.random.Generator) -> Itera
         yield memory[order[start : start + size]]
 
 
-def predict_labels(model: Classifier, x: ImagesLike, score: Callable[[Tensor], Tensor]) -> Labels:
-    """Return for each image the label with the highest score among those seen so far; nothing
-    changes.
-    """
-    if not model.labels:
-        raise InputError("Nothing has been learned yet: observe a batch before predict.")
-    raw = as_pixels(x, model.shape)
-    seen = len(model.labels)
-    with fused_bn(model):
-        columns = [score(model.pixels(part))[:, :seen].argmax(1) for part in raw.split(CHUNK)]
-    return model.names(torch.cat(columns))
-
-
 class MemoryLearner:
     """The parts and the state of a learner with a memory; a method adds `observe`.
+
+    Threads may share a learner: calls that change it come one after the other, `state_dict` returns
+    copies, and `predict` goes on while a batch is learned, from the weights before that batch. What
+    a subclass defines is guarded alike; a `predict` of its own waits for the batch, so rather
+    define `scores`. A process that forks must not have used two torch threads (torch's own limit:
+    the child hangs).
+
+    A step whose loss or gradient is not finite raises `TrainingError` before it is taken, and the
+    learner is as it was before the batch. Elsewhere than on the CPU nothing is read back in the
+    step: the device itself leaves weights alone from the first such step on, and the host, which
+    looks at a step while the next but one begins, raises then or at the next call that needs the
+    state, and goes back to before that batch.
 
     Parameters
     ----------
@@ -118,9 +130,17 @@ class MemoryLearner:
     ----------
     network
         All that is trained.
+    iterations
+        Steps per batch; above 1 the weights are copied before each, to be taken back.
     """
 
     recipe: State
+    iterations: int = 1
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        for name in GUARDED.keys() & vars(cls).keys():
+            setattr(cls, name, GUARDED[name](vars(cls)[name]))
 
     def __init__(
         self,
@@ -137,10 +157,19 @@ class MemoryLearner:
         self.lr, self.weight_decay = lr, weight_decay
         self.ages = ClassAges()
         self.hits = torch.zeros((), dtype=torch.int64)
+        self.guard = Guard()
+        self.read_late = model.device.type != "cpu"
 
-    def step(self) -> None:
-        """Take a step along the gradient that backward passes left in the network."""
-        sgd_step(self.network.parameters(), self.lr, self.weight_decay)
+    def step(self, loss: Tensor | None = None) -> None:
+        """Take a step along the gradient that backward passes left in the network, unless it or the
+        loss is not finite.
+        """
+        sgd_step(
+            self.network.parameters(),
+            self.lr,
+            self.weight_decay,
+            lambda length: self.guard.sound(self, loss, length),
+        )
 
     def write(self, arrival: Arrival, new: Batch) -> None:
         """Keep of a new batch what the update chooses."""
@@ -154,17 +183,36 @@ class MemoryLearner:
         self.network.train()
         for old in memory_batches(self.memory, size, self.rng["review"]):
             self.network.zero_grad()
-            (share * loss(old)).backward()
-            self.step()
+            lost = share * loss(old)
+            lost.backward()
+            self.step(lost.detach())
+
+    def scores(self, network: Classifier) -> Callable[[Tensor], Tensor]:
+        """Return what scores the classes for images in [0, 1]: the head.
+
+        Parameters
+        ----------
+        network
+            A copy of the network as it is now; what is returned must share nothing else with the
+            learner.
+        """
+        return network
+
+    def answers(self) -> Answers:
+        """Return what the learner predicts from, as a copy."""
+        network = replica(self.model)
+        return Answers(network, self.scores(network))
 
     def predict(self, x: ImagesLike) -> Labels:
-        """Return the most likely label among those seen so far, by the head."""
-        return predict_labels(self.model, x, self.model)
+        """Return the most likely label among those seen so far; nothing changes."""
+        return self.guard.answers(self).predict(x)
 
+    @pausing
     def consolidate(self) -> None:
         """Take note of a pause: classes known by now are old from here on."""
         self.ages.pause()
 
+    @reading
     def state_dict(self) -> State:
         """Return weights, labels, memory, the classes' ages and the state of chance."""
         return {
@@ -175,6 +223,7 @@ class MemoryLearner:
             "rng": self.rng.state_dict(),
         }
 
+    @replacing
     def load_state_dict(self, state: State) -> None:
         """Continue exactly where `state_dict` was taken."""
         self.model.restore(state["labels"], state["model"])

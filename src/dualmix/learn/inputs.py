@@ -47,6 +47,11 @@ def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
 
 
 def _array(given: Any, what: str) -> np.ndarray[Any, Any]:
+    if isinstance(given, np.ma.MaskedArray):
+        raise InputError(
+            f"{what} are a masked array, and a learner knows no masks: give an ordinary array of "
+            "the rows that count."
+        )
     try:
         return np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as fault:
@@ -56,9 +61,10 @@ def _array(given: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def _dense(given: Tensor, what: str) -> None:
-    if given.layout != torch.strided or given.is_meta:
+    if given.layout != torch.strided or given.is_meta or given.is_nested or given.is_quantized:
         raise InputError(
-            f"{what} must be an ordinary tensor with values, not a sparse or meta one: convert it."
+            f"{what} must be an ordinary tensor with values, not a sparse, nested, quantised or "
+            "meta one: convert it."
         )
 
 

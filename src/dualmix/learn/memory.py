@@ -4,7 +4,8 @@ and retrieval decide which.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,16 @@ from dualmix.learn.types import Batch, Placement, Slots
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class Overwritten(NamedTuple):
+    """What one write changed: plain values, and rows with their further columns."""
+
+    values: dict[str, Any]
+    slots: Tensor
+    x: Tensor
+    y: Tensor
+    columns: dict[str, Tensor]
 
 
 class Memory:
@@ -31,6 +42,8 @@ class Memory:
         What an update remembers about the whole stream.
     seen
         How many rows have been offered so far.
+    journal
+        Where `write` files what it overwrites, for `put_back`; none: nowhere.
     """
 
     def __init__(
@@ -53,6 +66,7 @@ class Memory:
         self.marks: dict[str, Tensor] = {}
         self.seen = 0
         self._filled = 0
+        self.journal: list[Overwritten] | None = None
 
     @property
     def capacity(self) -> int:
@@ -80,9 +94,12 @@ class Memory:
         raw, y
             uint8 images (n, H, W, C) and their head columns.
         """
-        self.seen += len(raw)
-        self.marks.update(placement.marks)
         last = {int(slot): row for row, slot in enumerate(placement.slots) if slot >= 0}
+        slots, rows = torch.tensor([*last], dtype=torch.int64), torch.tensor([*last.values()])
+        if self.journal is not None:
+            self.journal.append(self._overwritten(slots))
+        self.seen += len(raw)
+        self.marks = {**self.marks, **placement.marks}
         if not last:
             return
         filled = max(self._filled, max(last) + 1)
@@ -90,7 +107,6 @@ class Memory:
             raise IndexError(
                 f"slots {sorted(last)} leave a gap or exceed the capacity {self.capacity}"
             )
-        slots, rows = torch.tensor(list(last)), torch.tensor(list(last.values()))
         self.x[slots.to(self.x.device)] = raw[rows].to(self.x.device)
         self.y[slots] = y[rows]
         for name, column in placement.columns.items():
@@ -102,6 +118,31 @@ class Memory:
                 self.columns[name] = F.pad(self.columns[name], (0, wider))
             self.columns[name][slots.to(column.device)] = column[rows.to(column.device)]
         self._filled = filled
+
+    def _overwritten(self, slots: Tensor) -> Overwritten:
+        there, columns = slots.to(self.x.device), dict(self.columns)
+        return Overwritten(
+            {"seen": self.seen, "marks": self.marks, "columns": columns, "_filled": self._filled},
+            slots,
+            self.x[there],
+            self.y[slots],
+            {name: column[slots.to(column.device)] for name, column in columns.items()},
+        )
+
+    def put_back(self, journal: list[Overwritten]) -> None:
+        """Take back writes, the latest first."""
+        for before in reversed(journal):
+            vars(self).update(before.values)
+            self.x[before.slots.to(self.x.device)] = before.x
+            self.y[before.slots] = before.y
+            for name, column in before.columns.items():
+                self.columns[name][before.slots.to(column.device)] = column
+
+    def copy(self) -> Memory:
+        """Return the filled rows and their labels as a memory of its own."""
+        twin = copy.copy(self)
+        twin.x, twin.y = self.x[: self._filled].clone(), self.y[: self._filled].clone()
+        return twin
 
     def state_dict(self) -> dict[str, Any]:
         """Return the filled part of every column; "notes" is the older name of `columns`."""

@@ -4,6 +4,7 @@ frozen batch-norm, or as it would be after a step.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -45,15 +46,11 @@ def in_float32(model: Classifier) -> Iterator[None]:
 
 
 @contextmanager
-def frozen_bn(model: nn.Module, frozen: bool = True) -> Iterator[None]:
+def frozen_bn(model: nn.Module) -> Iterator[None]:
     """Let batch-norm use its running statistics and leave them alone, while gradients flow as in
     training.
     """
-    norms = (
-        [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-        if frozen
-        else []
-    )
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
         norm.eval()
     try:
@@ -85,6 +82,21 @@ def virtual_step(
             tensor.data = data
 
 
+def replica(model: Classifier) -> Classifier:
+    """Return a copy of a model as it is now, to ask only: batch-norm is fused, and it shares no
+    tensor that training changes.
+    """
+    twin = copy.copy(model)
+    with torch.no_grad():
+        twin._fused = _fuse(model.backbone)
+        twin._parameters = {
+            name: torch.nn.Parameter(getattr(model, name).clone(), requires_grad=False)
+            for name in model._parameters
+        }
+    twin.labels = list(model.labels)
+    return twin
+
+
 @contextmanager
 def fused_bn(model: Classifier) -> Iterator[None]:
     """Run a model in evaluation mode with every batch-norm fused into its convolution: quicker,
@@ -102,7 +114,11 @@ def _fuse(network: ReducedResNet18) -> Callable[[Tensor], Tensor]:
     """Return the network's features in evaluation mode as a function of images, with the weights
     that it has now.
     """
+    from dualmix import engine
     from dualmix.learn.network import POOL, Block
+
+    if network.engine == "native":
+        return engine.Folded(network)
 
     def fuse(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
         assert norm.running_mean is not None and norm.running_var is not None

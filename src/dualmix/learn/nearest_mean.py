@@ -6,13 +6,14 @@ An Empirical Survey", Neurocomputing, arXiv:2101.10423."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dualmix.learn.lazy import F, torch
 from dualmix.learn.memory import Memory
-from dualmix.learn.modes import fused_bn
+from dualmix.learn.modes import replica
 from dualmix.rng import generator
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def class_means(model: Classifier, memory: Memory) -> Tensor:
     so that it is hardly ever the nearest one while another class has a mean."""
     classes = len(model.labels)
     sums = torch.zeros(classes, model.backbone.features, device=model.device)
-    with fused_bn(model):
+    model = model if model._fused else replica(model)
+    with torch.no_grad():
         for start in range(0, len(memory), ROWS):
             old = memory[np.arange(start, min(start + ROWS, len(memory)))]
             sums += feature_sums(model.embed(old.x), old.y, classes)
@@ -52,3 +54,19 @@ def nearest(model: Classifier, means: Tensor) -> Callable[[Tensor], Tensor]:
     For unit vectors ``|f - m|^2 = 2 - 2 f m``, and the length of f does not change which f m is the
     greatest."""
     return lambda x: model.embed(x) @ means.T
+
+
+def nearest_later(model: Classifier, memory: Memory) -> Callable[[Tensor], Tensor]:
+    """Return the same, with means that are taken when they are first asked for, and once: `model`
+    and `memory` are copies that nothing changes.
+    """
+    taken: list[Tensor] = []
+    taking = Lock()
+
+    def score(x: Tensor) -> Tensor:
+        with taking:
+            if not taken:
+                taken.append(class_means(model, memory))
+        return model.embed(x) @ taken[0].T
+
+    return score

@@ -5,19 +5,19 @@ finetuning.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from dualmix.learn.common import MemoryLearner, gradient_of, predict_labels, take_in
+from dualmix.learn.common import MemoryLearner, gradient_of, take_in
 from dualmix.learn.lazy import torch
 from dualmix.learn.losses import Softmax, cross_entropy
 from dualmix.learn.memory import Memory
 from dualmix.learn.modes import frozen_bn
-from dualmix.learn.nearest_mean import class_means, nearest
+from dualmix.learn.nearest_mean import class_means, nearest, nearest_later
 from dualmix.learn.types import (
     Batch,
     ImagesLike,
-    Labels,
     LabelsLike,
     Loss,
     Mix,
@@ -79,6 +79,9 @@ class Replay(MemoryLearner):
         over all of them; ``pooled``: joint, and all rows share one mean, in which weights are
         relative; ``still``: separate, and batch-norm neither uses nor keeps the statistics of mixed
         batches.
+    ahead
+        Of a joint pass: the new and the rehearsed batch, each when it comes, first have a pass of
+        their own in training mode, of which only batch-norm's running statistics remain.
     stream_loss
         The new batch's own loss; none: the loss of all others.
     tricks
@@ -101,11 +104,13 @@ class Replay(MemoryLearner):
         replay: float = 1.0,
         iterations: int = 1,
         forward: Forward = "separate",
+        ahead: bool = False,
         stream_loss: Loss | None = None,
         tricks: Tricks | None = None,
     ) -> None:
         super().__init__(model, memory, update, rng, lr=lr, weight_decay=weight_decay)
-        self.retrieve, self.iterations, self.forward = retrieve, iterations, forward
+        self.retrieve, self.iterations = retrieve, iterations
+        self.forward, self.ahead = forward, ahead
         self.mixes = {name: mix for name, mix in (mixes or {}).items() if mix.weight}
         self.stream, self.replay, self.stream_loss = stream, replay, stream_loss or self._plain
         self.tricks = tricks or Tricks()
@@ -132,7 +137,7 @@ class Replay(MemoryLearner):
                         passes.learn(mixed, mix.weight, mixed=True)
                         self._count(mixed)
             loss = passes.finish()
-            self.step()
+            self.step(loss)
             logits = passes.logits[0] if iteration == 0 else logits
         hits = torch.zeros_like(self.hits) if logits is None else (logits.argmax(1) == new.y).sum()
         self.hits = hits
@@ -152,7 +157,8 @@ class Replay(MemoryLearner):
     def _passes(self) -> Passes:
         if self.forward in ("separate", "still"):
             return SeparatePasses(self.model, self._loss, still=self.forward == "still")
-        return JointPass(self.model, self._loss, pooled=self.forward == "pooled")
+        pooled = self.forward == "pooled"
+        return JointPass(self.model, self._loss, pooled=pooled, ahead=self.ahead)
 
     def _loss(self, batch: Batch, logits: Tensor) -> Tensor:
         return (batch.loss or self._plain)(logits, batch.y)
@@ -161,13 +167,15 @@ class Replay(MemoryLearner):
         old, known = self.ages.known_before_task, len(self.model.labels)
         return cross_entropy(logits, y, self.tricks.softmax, old=old, known=known)
 
-    def predict(self, x: ImagesLike) -> Labels:
-        """Return the most likely label among those seen so far, by head or nearest class mean."""
+    def scores(self, network: Classifier) -> Callable[[Tensor], Tensor]:
+        """Return what scores the classes: the head, or the nearest class mean."""
         if self.tricks.readout == "linear":
-            return super().predict(x)
+            return super().scores(network)
         if self.means is None:
-            self.means = class_means(self.model, self.memory)
-        return predict_labels(self.model, x, nearest(self.model, self.means))
+            if self.guard.asked:
+                return nearest_later(network, self.memory.copy())
+            self.means = class_means(network, self.memory)
+        return nearest(network, self.means)
 
     def consolidate(self) -> None:
         """Take note of a pause, and review the memory if asked to."""
@@ -220,7 +228,7 @@ class SeparatePasses:
         if not weight:
             self.logits.append(None)
             return
-        with frozen_bn(self.model, mixed and self.still):
+        with frozen_bn(self.model) if mixed and self.still else nullcontext():
             logits = self.model(batch.x)
         loss = weight * self.loss(batch, logits)
         loss.backward()
@@ -245,6 +253,8 @@ class JointPass:
         A batch's mean loss, from the batch and its logits.
     pooled
         One mean over all rows, in which weights are relative, instead of a sum of means.
+    ahead
+        As in `Replay`.
 
     Attributes
     ----------
@@ -253,15 +263,23 @@ class JointPass:
     """
 
     def __init__(
-        self, model: Classifier, loss: Callable[[Batch, Tensor], Tensor], *, pooled: bool = False
+        self,
+        model: Classifier,
+        loss: Callable[[Batch, Tensor], Tensor],
+        *,
+        pooled: bool = False,
+        ahead: bool = False,
     ) -> None:
-        self.model, self.loss, self.pooled = model, loss, pooled
+        self.model, self.loss, self.pooled, self.ahead = model, loss, pooled, ahead
         self.batches: list[tuple[Batch, float]] = []
         self.logits: list[Tensor | None] = []
 
     def learn(self, batch: Batch, weight: float, *, mixed: bool = False) -> None:
         """Take note of a batch; the pass is made when all have come."""
         self.batches.append((batch, weight))
+        if self.ahead and weight and not mixed:
+            with torch.no_grad():
+                self.model.embed(batch.x)
 
     def gradient(self) -> Sequence[Tensor] | None:
         """Return nothing: there is no gradient before the pass."""

@@ -129,6 +129,10 @@ class Mix(Protocol):
 class Learner(Protocol):
     """What learns from a stream: it sees each batch once and can be asked at any moment.
 
+    Threads may share it: `observe`, `consolidate`, `state_dict` and `load_state_dict` wait for each
+    other, and `predict` goes on while a batch is learned, from the state before that batch. After a
+    fork a learner hangs in torch where the parent has used two torch threads (torch's own limit).
+
     Attributes
     ----------
     hits
@@ -144,6 +148,13 @@ class Learner(Protocol):
     def observe(self, x: ImagesLike, y: LabelsLike) -> Tensor:
         """Learn from one batch; return its loss as a tensor with one number (read it only when it
         is shown).
+
+        Raises
+        ------
+        InputError
+            The batch cannot be used; the learner is as it was.
+        TrainingError
+            The loss or its gradient is not finite; the learner is as it was before the batch.
         """
         ...
 

@@ -67,7 +67,7 @@ class AGEMLearner(MemoryLearner):
                 self.hits = hits
             if len(self.memory) and (self.acts == "always" or self.ages.known_before_task):
                 self._bend(new)
-            self.step()
+            self.step(loss)
         self.write(arrival, new)
         return loss
 

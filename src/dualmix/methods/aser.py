@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import model_validator
 
 from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
@@ -209,9 +210,18 @@ def best_first(worth: Tensor) -> Slots:
     return np.argsort(-worth.cpu().numpy(), kind="stable")
 
 
-@register("aser", paper="Tables 1 and 2, ASER", cite="Shim et al., 2021, arXiv:2009.00093")
+@register(
+    "aser",
+    paper="Tables 1 and 2, ASER",
+    cite="Shim et al., 2021, arXiv:2009.00093",
+    values={"method.bn": "ref"},
+    source="reference",
+)
 class ASER(Host):
-    """ASER: rehearse and keep rows by what they are worth to a nearest-neighbour classifier."""
+    """ASER: rehearse and keep rows by what they are worth to a nearest-neighbour classifier.
+
+    The preset's ``bn`` is the reference code's; runs filed before it was a setting have ``once``.
+    """
 
     n_smp_cls: int = setting(
         2,
@@ -227,9 +237,24 @@ class ASER(Host):
         source="reference",
     )
     forward: Forward = setting("pooled", FORWARD, source="reference")
+    bn: Literal["once", "ref"] = setting(
+        "once",
+        "ref: as the reference code, the new and the rehearsed batch each move batch-norm's "
+        "statistics in a pass of their own before the joint one (three passes per step, of which "
+        "one gives the gradient); once: the joint pass alone does",
+    )
+
+    @model_validator(mode="after")
+    def _passes_before_a_joint_one(self) -> ASER:
+        if self.bn == "ref" and self.forward not in ("joint", "pooled"):
+            raise ValueError(
+                f"bn ref means passes before a joint one, but forward is {self.forward}: give bn "
+                "once, or forward joint or pooled"
+            )
+        return self
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Update and retrieval by Shapley values."""
         update = ShapleyUpdate(self.n_smp_cls, self.k)
         retrieve = ShapleyRetrieve(self.memory_batch, self.n_smp_cls, self.k, self.variant)
-        return self.replay(model, rng, update, retrieve)
+        return self.replay(model, rng, update, retrieve, ahead=self.bn == "ref")

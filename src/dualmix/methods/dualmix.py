@@ -29,6 +29,23 @@ if TYPE_CHECKING:
 CITE = "Fan et al., 2023, arXiv:2303.07864"
 
 
+class Once:
+    """An augmentation that is drawn once for each batch of images: all mixes of a step get the same
+    view of the rehearsed ones.
+    """
+
+    def __init__(self, g: Transform) -> None:
+        self.g = g
+        self.x: Tensor | None = None
+        self.view: Tensor | None = None
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the view of the images of the last call, or a new one of others."""
+        if x is not self.x or self.view is None:
+            self.x, self.view = x, self.g(x, rng)
+        return self.view
+
+
 @dataclass(frozen=True)
 class View:
     """Eq. 2: the old images through the augmentation, with their own labels."""
@@ -266,9 +283,17 @@ class Mixing(Augmenting):
     each: Literal["pair", "batch"] = setting(
         EnMix.each, "a mixing ratio for each pair, or one per batch"
     )
+    shared_view: bool = setting(
+        False,
+        "all mixes of a step use one augmented view of the rehearsed batch, drawn once, instead of "
+        "a draw each",
+        paper="the augmented memory data (Sec. 3), not whether it is drawn once",
+    )
     adpmix_augment: Literal["neither", "old", "both"] = setting(
         AdpMix.augment,
-        "which images of AdpMix are augmented",
+        "which images of AdpMix are augmented. both: also the new images, as mixed images are none "
+        "of the stream's own; the new batch itself is learned as it came, so that only memory data "
+        "and mixes are augmented",
         paper="original data (Sec. 3.3); combined with standard DA (Sec. 4.3)",
     )
     old: Literal["all", "batch", "task"] = setting(
@@ -289,6 +314,7 @@ class Mixing(Augmenting):
     def build(self) -> dict[str, Mix]:
         """Return the mixes by name."""
         g = self.transform()
+        g = Once(g) if self.shared_view else g
         return {
             "view": View(g, self.view),
             "enmix": EnMix(g, self.enmix, self.alpha, self.each),

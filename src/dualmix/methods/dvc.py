@@ -228,7 +228,7 @@ class DVCLearner(MemoryLearner):
                 slots = self.retrieve(self.memory, learned, self.model, self.rng["retrieve"])
                 old = self.memory[slots]
                 loss = loss + self._backward(old, self.augment(old.x, self.rng["augment"]))[0]
-            self.step()
+            self.step(loss)
         self.write(arrival, new)
         return loss
 

@@ -5,19 +5,24 @@ Learning", ICLR, arXiv:2104.05025."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dualmix.learn.lazy import F, torch
 from dualmix.learn.sampling import Uniform
 from dualmix.learn.types import Learner
 from dualmix.methods.rehearsal import Rehearsal
 from dualmix.registry import register
+from dualmix.settings import setting
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from dualmix.learn.network import Classifier
     from dualmix.rng import Rng
+
+
+SCALE = 10.0
+"""What the cosines of the authors' head are multiplied by."""
 
 
 def asymmetric_ce(logits: Tensor, columns: Tensor, seen: int) -> Tensor:
@@ -51,10 +56,20 @@ def asymmetric_ce(logits: Tensor, columns: Tensor, seen: int) -> Tensor:
 class ERACE(Rehearsal):
     """ER-ACE: experience replay in which a new batch competes only among its own classes and those
     never seen.
+
+    The authors' code has a cosine head of scale 10 (``head cosine``); here the head is linear as
+    all other methods have it, so that their rows can be compared.
     """
+
+    head: Literal["linear", "cosine"] = setting(
+        "linear",
+        f"linear: the head of all methods; cosine: {SCALE:g} times the cosine of features and "
+        "class weights, without a bias, as in the code of ER-ACE's authors",
+    )
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Experience replay with a loss of its own for the new batch."""
+        model.cosine = SCALE if self.head == "cosine" else 0.0
 
         def loss(logits: Tensor, columns: Tensor) -> Tensor:
             return asymmetric_ce(logits, columns, len(model.labels))

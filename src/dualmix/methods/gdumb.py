@@ -1,7 +1,10 @@
 """Greedy sampler and dumb learner (GDumb).
 
 A. Prabhu, P. Torr and P. Dokania, 2020, "GDumb: A Simple Approach that Questions Our Progress in
-Continual Learning", ECCV."""
+Continual Learning", ECCV.
+
+The learner is that of the reference code behind the DualMix paper's baselines, not that of GDumb's
+own paper, which trains longer, with a cyclic learning rate and cutmix."""
 
 from __future__ import annotations
 
@@ -126,10 +129,11 @@ class GDumbLearner(MemoryLearner):
         for _ in range(self.epochs):
             for old in memory_batches(self.memory, self.batch, self.rng["learn"]):
                 self.model.zero_grad()
-                F.cross_entropy(self.model(old.x), old.y).backward()
+                loss = F.cross_entropy(self.model(old.x), old.y)
+                loss.backward()
                 if self.clip:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-                self.step()
+                self.step(loss.detach())
 
     def state_dict(self) -> State:
         """Return what every learner returns, and the number of pauses."""
@@ -145,11 +149,20 @@ class GDumbLearner(MemoryLearner):
 class GDumb(Descent):
     """GDumb: a class-balanced memory, and a fresh network trained on it in each pause of the
     stream.
+
+    Epochs, batch, clipping and the constant learning rate follow the reference code, not GDumb's
+    own paper.
     """
 
     weight_decay: float = setting(1e-4, "L2 penalty on all weights", source="reference", ge=0)
     memory: int = setting(1000, "images the memory holds", ge=1)
-    epochs: int = setting(30, "passes over the memory in a training", source="reference", ge=1)
+    epochs: int = setting(
+        30,
+        "passes over the memory in a training (the reference code's; GDumb's own paper trains "
+        "longer, with a cyclic rate and cutmix)",
+        source="reference",
+        ge=1,
+    )
     batch: int = setting(16, "images per step of a training", source="reference", ge=1)
     clip: float = setting(
         10.0, "norm to which longer gradients are cut; 0: none are", source="reference", ge=0

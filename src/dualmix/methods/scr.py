@@ -6,17 +6,17 @@ Online Class-Incremental Continual Learning", CVPR Workshops, arXiv:2103.13885."
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dualmix.learn.common import MemoryLearner, predict_labels, take_in, uniform_weights
+from dualmix.learn.common import MemoryLearner, take_in, uniform_weights
 from dualmix.learn.lazy import F, torch
 from dualmix.learn.memory import Memory
-from dualmix.learn.nearest_mean import class_means, feature_sums, nearest
+from dualmix.learn.nearest_mean import class_means, feature_sums, nearest, nearest_later
 from dualmix.learn.sampling import Uniform
 from dualmix.learn.types import (
     Batch,
     ImagesLike,
-    Labels,
     LabelsLike,
     Learner,
     Retrieve,
@@ -149,7 +149,7 @@ class SCRLearner(MemoryLearner):
             self.network.zero_grad()
             loss, features = self._contrast(both)
             loss.backward()
-            self.step()
+            self.step(loss.detach())
             if iteration == 0:
                 self.hits = _recognised(features.detach(), both.y, len(old), len(self.model.labels))
         self.write(arrival, new)
@@ -164,13 +164,15 @@ class SCRLearner(MemoryLearner):
         views = torch.stack([self.projector(first), self.projector(second)], 1)
         return supcon(views, batch.y, self.temperature), first
 
-    def predict(self, x: ImagesLike) -> Labels:
-        """Return the class with the nearest mean; the means are taken once for all calls between
-        two steps.
+    def scores(self, network: Classifier) -> Callable[[Tensor], Tensor]:
+        """Return what scores the classes: the nearest mean; means are taken once for all calls
+        between two steps.
         """
         if self.means is None:
-            self.means = class_means(self.model, self.memory)
-        return predict_labels(self.model, x, nearest(self.model, self.means))
+            if self.guard.asked:
+                return nearest_later(network, self.memory.copy())
+            self.means = class_means(network, self.memory)
+        return nearest(network, self.means)
 
     def consolidate(self) -> None:
         """Take note of a pause, and review the memory if asked to."""

@@ -30,6 +30,8 @@ def sweep_command(
 def rerun_command(group: Group) -> str:
     """Return the command that trains the runs of a group."""
     words = [f"dualmix run {shlex.quote(group.runs[0].preset)} --data.name {group.content.name}"]
+    plugin = group.runs[0].plugin.get("file")
+    words += [f"--plugin {shlex.quote(str(plugin))}"] if plugin else []
     path = group.runs[0].settings["data.path"]
     words += [f"--data.path {flag(path)}"] if path else []
     words += [] if group.memory is None else [f"--method.memory {group.memory}"]

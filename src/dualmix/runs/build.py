@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner
+from dualmix.plugins import code_of
 from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
 from dualmix.rng import Rng
 from dualmix.runs.saved import UnsoundError, check_recipe, take_over
 from dualmix.store import snapshot
 
+MOST_CLASSES = 100_000
+"""Columns of a fixed head: each is drawn on its own, which takes seconds for so many."""
+MOST_NUMBERS = 2**28
+"""Pixels of an image times its channels."""
+
 
 def build(
     method: Method,
-    shape: tuple[int, int, int],
+    shape: Sequence[int],
     *,
     classes: int | None = None,
     seed: int = 0,
     model: Model | None = None,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
 ) -> Learner:
     """Make a learner from a method's settings.
 
@@ -42,26 +49,32 @@ def build(
     seed
         Decides weights, memory and augmentation.
     """
+    if not isinstance(method, Method):
+        raise ConfigError(f"A learner is made from a method's settings, not from {method!r}.")
+    if not isinstance(model, Model | None):
+        raise ConfigError(f"model must be the settings of a network (Model), not {model!r}.")
     check_device(device)
-    whole = all(isinstance(side, int | np.integer) for side in shape)
-    if not whole or len(shape) != 3 or min(shape) < 1 or (classes is not None and classes < 1):
-        raise ConfigError(
-            "A learner needs a shape (C, H, W) and classes above 0 or none, not "
-            f"{shape} and {classes}."
+    shape, model = _shape(shape), model or Model()
+    if classes is not None:
+        classes = _whole(classes, 1, MOST_CLASSES, "classes")
+    seed = _whole(seed, 0, 2**32 - 1, "a seed")
+    try:
+        network = Classifier(
+            shape,
+            classes=classes,
+            seed=seed,
+            width=model.width,
+            mean=model.mean,
+            std=model.std,
+            precision=model.precision,
+            device=device,
+            engine=model.resolved(str(device)),
         )
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise ConfigError(f"A seed is a whole number from 0 to {2**32 - 1}, not {seed!r}.")
-    model = model or Model()
-    network = Classifier(
-        shape,
-        classes=classes,
-        seed=seed,
-        width=model.width,
-        mean=model.mean,
-        std=model.std,
-        precision=model.precision,
-        device=device,
-    )
+    except (RuntimeError, MemoryError, NotImplementedError) as fault:
+        raise ConfigError(
+            f"No network for images {shape} and {classes} classes can be made on {device}: "
+            f"{str(fault).splitlines()[0][:200]}"
+        ) from fault
     learner = method.build(network, Rng(seed))
     learner.recipe = {
         "kind": method.kind,
@@ -71,26 +84,56 @@ def build(
         "seed": seed,
         "model": model.model_dump(mode="json"),
     }
+    if where := code_of(type(method)).where():
+        learner.recipe["plugin"] = where
     return learner
 
 
-def check_device(device: str) -> None:
+def _shape(given: Any) -> tuple[int, int, int]:
+    sides = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
+    if not isinstance(sides, list | tuple) or len(sides) != 3:
+        raise ConfigError(f"A learner needs a shape (C, H, W) of its images, not {_shown(given)}.")
+    channels, height, width = (_whole(side, 1, 2**31 - 1, "a side of a shape") for side in sides)
+    if channels * height * width > MOST_NUMBERS:
+        raise ConfigError(f"Images of {channels}x{height}x{width} are too large: resize them.")
+    return channels, height, width
+
+
+def _whole(given: Any, least: int, most: int, what: str) -> int:
+    fits = isinstance(given, int | np.integer) and not isinstance(given, bool | np.bool_)
+    if not fits or not least <= given <= most:
+        raise ConfigError(
+            f"{what[0].upper()}{what[1:]} must be a whole number from {least} to {most}, not "
+            f"{_shown(given)}."
+        )
+    return int(given)
+
+
+def _shown(given: Any) -> str:
+    return repr(given)[:80]
+
+
+def check_device(device: str | torch.device) -> None:
     """Raise `ConfigError` where torch has no such device."""
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("This machine has no CUDA device that torch can use: give --device cpu.")
     try:
-        torch.device(device)
-    except (RuntimeError, TypeError) as fault:
-        raise ConfigError(f"There is no device {device!r}: give cpu, cuda or cuda:0.") from fault
+        kind = torch.device(device) if isinstance(device, str | torch.device) else None
+    except RuntimeError:
+        kind = None
+    if kind is None or kind.type not in ("cpu", "cuda"):
+        raise ConfigError(f"There is no device {_shown(device)}: give cpu, cuda or cuda:0.")
+    if kind.type == "cuda" and (kind.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"This machine has no CUDA device {device} that torch can use: give --device cpu."
+        )
 
 
 def create(
     name: str,
-    shape: tuple[int, int, int],
+    shape: Sequence[int],
     *,
     classes: int | None = None,
     seed: int = 0,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     **settings: Any,
 ) -> Learner:
     """Make a learner by a method's name, to which additions may be joined by a plus.
@@ -100,6 +143,8 @@ def create(
     >>> learner = create("er", shape=(3, 32, 32), memory=200, seed=1)
     >>> learner = create("er+dualmix", shape=(3, 32, 32), memory=200, mix={"alpha": 0.4})
     """
+    if not isinstance(name, str):
+        raise ConfigError(f"A method goes by its name, such as 'er', not by {_shown(name)}.")
     host, additions = split_name(name)
     if (preset := presets().get(name)) and preset.kind != host:
         raise ConfigError(
@@ -110,10 +155,11 @@ def create(
     for addition in additions:
         group, values = get_addition(addition, kind)
         given = settings.get(group, {})
-        settings[group] = {
-            **values,
-            **(given if isinstance(given, dict) else given.model_dump(exclude_unset=True)),
-        }
+        if isinstance(given, BaseModel):
+            given = given.model_dump(exclude_unset=True)
+        if not isinstance(given, dict):
+            raise ConfigError(f"{group} must be settings by name, not {_shown(given)}.")
+        settings[group] = {**values, **given}
     unknown = [
         f"{s}{nearest(s, kind.model_fields)}" for s in settings if s not in kind.model_fields
     ]
@@ -137,7 +183,7 @@ def save(learner: Learner, path: Path | str) -> None:
     snapshot.write(Path(path), {"recipe": learner.recipe, "learner": learner.state_dict()})
 
 
-def load(path: Path | str, device: str = "cpu") -> Learner:
+def load(path: Path | str, device: str | torch.device = "cpu") -> Learner:
     """Load a learner that goes on exactly where it was saved.
 
     Raises
@@ -150,7 +196,7 @@ def load(path: Path | str, device: str = "cpu") -> Learner:
     recipe: Any = state.get("recipe")
     try:
         check_recipe(recipe, state.get("learner"))
-        kind = get_method(str(recipe.get("kind")))
+        kind = get_method(str(recipe.get("kind")), recipe.get("plugin"))
         settings = migrate(
             {"method": {"kind": kind.kind, **recipe["method"]}, "model": recipe["model"]}
         )

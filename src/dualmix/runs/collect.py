@@ -80,7 +80,8 @@ def _one_per_seed(runs: Iterable[Run]) -> tuple[tuple[Run, ...], list[Remark]]:
     kept: dict[tuple[Any, ...], Run] = {}
     left_out = []
     for run in runs:
-        place = (run.label, run.content.fingerprint, run.memory, repr(run.changed), run.seed)
+        told = (run.memory, repr(run.changed), run.plugin.get("sha256"), run.seed)
+        place = (run.label, run.content.fingerprint, *told)
         if place in kept:
             left_out.append(
                 Remark(

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.config.fields import RESULTS_VERSION
+from dualmix.engine.library import available
+from dualmix.plugins import Code, code_of
+from dualmix.registry import Method
 
 
-def facts() -> dict[str, Any]:
+def facts(method: Method | None = None) -> dict[str, Any]:
     """Return what is needed to get a result again: versions, commit, host and the instructions that
     torch uses there.
 
@@ -20,11 +23,13 @@ def facts() -> dict[str, Any]:
     """
     import torch
 
+    code = code_of(type(method)) if method else Code()
     packages = ("dualmix", "torch", "numpy", "pillow", "safetensors", "scikit-learn")
     return {
         "results_version": RESULTS_VERSION,
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in packages},
+        **({"plugin": code.record()} if code.identity() else {}),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "host": {
@@ -32,6 +37,7 @@ def facts() -> dict[str, Any]:
             "system": platform.platform(),
             "processor": _processor(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
+            "native_engine": available(),
             "cores": os.cpu_count(),
         },
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from dualmix.config.compose import Composed
 from dualmix.errors import StoreError
+from dualmix.plugins import code_of
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
 
@@ -26,11 +27,13 @@ def place(store: Store, composed: Composed, fingerprint: str) -> Folder:
 
 def record(composed: Composed, key: str) -> dict[str, Any]:
     """Return what ``config.json`` holds."""
+    where = code_of(type(composed.config.method)).where()
     return {
         "key": key,
         "label": composed.label,
         "config": composed.config.record(),
         "origins": dict(composed.origins),
+        **({"plugin": where} if where else {}),
     }
 
 

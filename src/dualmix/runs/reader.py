@@ -88,7 +88,8 @@ class Reader:
         if not isinstance(saved["label"], str):
             raise StoreError("its config.json does not hold a configuration")
         label = migrate_label(saved["label"])
-        settings = self._settings(saved, content, folder.key)
+        code = str(_dict(facts.get("plugin")).get("sha256") or "")
+        settings = self._settings(saved, content, folder.key, code)
         preset = label if label in self.known else str(settings["method.kind"])
         plan, scores, confusion = results(folder)
         lacking: list[str] = []
@@ -118,13 +119,15 @@ class Reader:
         )
         return run, lacking
 
-    def _settings(self, saved: Mapping[str, Any], content: Content, key: str) -> dict[str, Any]:
+    def _settings(
+        self, saved: Mapping[str, Any], content: Content, key: str, code: str
+    ) -> dict[str, Any]:
         """Return all settings by path, after a check that they give the run's key."""
         try:
             plain = migrate(saved["config"])
             kind = str(plain["method"].pop("kind"))
             if kind not in self.schemas:
-                self.schemas[kind] = cast(Any, Config)[get_method(kind)]
+                self.schemas[kind] = cast(Any, Config)[get_method(kind, saved.get("plugin"))]
             config = self.schemas[kind].model_validate(plain)
         except ValidationError as fault:
             first = fault.errors()[0]
@@ -134,7 +137,7 @@ class Reader:
             ) from fault
         except (KeyError, TypeError, ValueError, AttributeError) as fault:
             raise StoreError("its config.json does not hold a configuration") from fault
-        if config.key(content.fingerprint) != key:
+        if config.key(content.fingerprint, code) != key:
             raise StoreError(
                 "its configuration does not give its key: config.json or facts.json was changed"
             )

@@ -87,6 +87,12 @@ class Run:
         """Images the memory holds; none for a method without one."""
         return self.settings.get("method.memory")
 
+    @property
+    def plugin(self) -> Mapping[str, Any]:
+        """The file and the sha256 of the code of a method that is not the package's own."""
+        given = self.facts.get("plugin")
+        return given if isinstance(given, Mapping) else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Remark:
@@ -164,6 +170,7 @@ class Collection:
                 run.content.fingerprint,
                 run.memory,
                 repr(run.changed),
+                run.plugin.get("sha256"),
             )
             alike.setdefault(key, []).append(run)
         groups = [
