@@ -90,13 +90,7 @@ def test_all_that_made_the_learner_is_in_the_file(tmp_path: Path) -> None:
         "shape": [1, 8, 8],
         "classes": 5,
         "seed": 8,
-        "model": {
-            "width": 2,
-            "head": "fixed",
-            "mean": [0.5],
-            "std": [0.25],
-            "precision": "float32",
-        },
+        "model": model.model_dump(mode="json"),
     }
     assert loaded.memory.capacity == 4
     assert loaded.lr == 0.3
@@ -118,7 +112,7 @@ def test_create_names_the_nearest(tmp_path: Path) -> None:
         dualmix.create("er", SHAPE, memory=10**14)
     with pytest.raises(ConfigError, match="no device 'foo'"):
         dualmix.create("er", SHAPE, device="foo")
-    with pytest.raises(ConfigError, match="needs a shape"):
+    with pytest.raises(ConfigError, match="side of a shape"):
         dualmix.create("er", (3, 8.5, 8))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="not 'a'"):
         dualmix.create("er", SHAPE, seed="a")  # type: ignore[arg-type]
