@@ -478,13 +478,13 @@ def threads_may_share_it(method: Method, shape: Shape) -> None:
         alone.observe(*b)
         said.append(alone.predict(x).tolist())
     shared.observe(*batches[0])
-    at, done = 0, threading.Event()
+    learned, done = [0], threading.Event()
 
     def ask() -> None:
         while not done.is_set() and not faults:
-            first = at
+            first = learned[0]
             try:
-                if shared.predict(x).tolist() not in said[first : at + 2]:
+                if shared.predict(x).tolist() not in said[first : learned[0] + 2]:
                     faults.append("a prediction belongs to no state")
             except Exception as fault:
                 faults.append(f"predict raised {type(fault).__name__}: {fault}")
@@ -493,8 +493,9 @@ def threads_may_share_it(method: Method, shape: Shape) -> None:
     for thread in threads:
         thread.start()
     try:
-        for at, b in enumerate(batches[1:], 1):  # noqa: B007
+        for b in batches[1:]:
             shared.observe(*b)
+            learned[0] += 1
     finally:
         done.set()
         for thread in threads:

@@ -168,3 +168,22 @@ def test_without_a_count_any_flat_list_will_do() -> None:
     assert as_labels([1, 2, 3]).tolist() == [1, 2, 3]
     with pytest.raises(InputError, match="flat list"):
         as_labels([[1, 2]])
+
+
+@pytest.mark.filterwarnings("ignore:.*(nested tensors|quantize_per_tensor):UserWarning")
+def test_masks_and_odd_tensors_are_refused() -> None:
+    """A mask would be dropped without a word."""
+    x = np.zeros((2, 1, 8, 8), np.uint8)
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(1)])
+    quantised = torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.quint8)
+    for masked in (np.ma.masked_array(x, mask=True), np.ma.masked_array(x)):
+        with pytest.raises(InputError, match="masked array"):
+            as_pixels(masked, (1, 8, 8))
+    for labels in (np.ma.masked_array([1, 2], mask=[True, False]), nested, quantised):
+        with pytest.raises(InputError, match=r"masked|nested, quantised"):
+            as_labels(labels, 2)
+    with pytest.raises(InputError, match="meta"):
+        as_labels(torch.zeros(2, dtype=torch.int64, device="meta"), 2)
+    for images in (nested, torch.quantize_per_tensor(torch.zeros(2, 1, 8, 8), 1, 0, torch.quint8)):
+        with pytest.raises(InputError, match="nested, quantised"):
+            as_pixels(images, (1, 8, 8))

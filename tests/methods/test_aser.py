@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import dualmix
 from dualmix.config.compose import compose
+from dualmix.errors import ConfigError
 from dualmix.learn.memory import Memory
 from dualmix.learn.network import Classifier
 from dualmix.learn.replay import Replay
@@ -349,3 +350,62 @@ def test_settings_reach_the_policies() -> None:
     assert (preset.n_smp_cls, preset.k, preset.variant) == (2, 3, "asvm")
     assert compose("aser+dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     assert dualmix.create("aser+dualmix", SHAPE, memory=5).forward == "pooled"
+
+
+@pytest.mark.parametrize("name", ["aser", "aser+da"])
+def test_the_references_three_passes_move_batch_norm(name: str) -> None:
+    """By hand: the new batch, retrieval, the rehearsed one, then both together, each in training
+    mode; the step is along the gradient of the last alone.
+    """
+    mix = {"augment": "identity"} if "+" in name else {}
+    learner = dualmix.create(
+        name, SHAPE, classes=4, memory=40, memory_batch=3, lr=0.1, bn="ref", mix=mix
+    )
+    once = dualmix.create(name, SHAPE, classes=4, memory=40, memory_batch=3, lr=0.1, mix=mix)
+    labels = np.arange(6) % 4
+    for seed in range(3):
+        x = rows(6, seed)[0].permute(0, 3, 1, 2)
+        hand = copy.deepcopy(learner.model).train()
+        hand.admit(labels)
+        held, columns = x[:0].float(), torch.from_numpy(labels)
+        with torch.no_grad():
+            hand(x.float() / 255)
+        if seed:
+            chance = copy.deepcopy(learner.rng)["retrieve"]
+            slots = chance.choice(6 * seed, size=3, replace=False)
+            held = learner.memory.x[slots].permute(0, 3, 1, 2).float()
+            columns = torch.cat([columns, learner.memory.y[slots]])
+            with torch.no_grad():
+                hand(held / 255)
+        weights = torch.ones(len(columns))
+        joint = [x.float(), held]
+        if seed and mix:  # weights 1, 1/2 and 1/2 in one mean; the view is a copy
+            joint, columns = [*joint, held], torch.cat([columns, columns[6:]])
+            weights = torch.tensor([1.0] * 6 + [0.5] * 6)
+        z = hand(torch.cat(joint) / 255)
+        own = torch.logsumexp(z, 1) - z[torch.arange(len(z)), columns]
+        loss = (weights * own).sum() / weights.sum()
+        assert learner.observe(x, labels).item() == pytest.approx(loss.item(), rel=1e-4)
+        once.observe(x, labels)
+        ours, theirs = dict(learner.model.named_buffers()), dict(hand.named_buffers())
+        assert int(ours["backbone.bn.num_batches_tracked"]) == (2 if not seed else 2 + 3 * seed)
+        for buffer, want in theirs.items():
+            torch.testing.assert_close(ours[buffer], want, rtol=1e-4, atol=1e-6)
+        for weight, slope, got in zip(
+            hand.parameters(),
+            torch.autograd.grad(loss, list(hand.parameters())),
+            learner.model.parameters(),
+            strict=True,
+        ):
+            torch.testing.assert_close(got, weight - 0.1 * slope, rtol=1e-3, atol=1e-5)
+    assert int(once.model.backbone.bn.num_batches_tracked) == 3
+
+
+def test_the_preset_has_the_references_passes_and_earlier_runs_keep_their_keys() -> None:
+    for name in ("aser", "aser+dualmix"):
+        now, then = compose(name).config, compose(name, {"method.bn": "once"}).config
+        assert isinstance(now.method, ASER) and now.method.bn == "ref" and ASER().bn == "once"
+        assert now.key("data") != then.key("data")
+        assert "bn" not in then.model_dump(mode="json", exclude_defaults=True)["method"]
+    with pytest.raises(ConfigError, match="bn once"):
+        compose("aser", {"method.forward": "separate"})

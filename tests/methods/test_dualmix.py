@@ -17,7 +17,7 @@ from torch import Tensor
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.mixing import one_hot
 from dualmix.learn.types import Batch
-from dualmix.methods.dualmix import AdpMix, EnMix, View, label_ratio
+from dualmix.methods.dualmix import AdpMix, EnMix, Mixing, Once, View, label_ratio
 
 PAPER = {"kappa": 2.0, "tau": 0.5, "delta": 0.05}
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -673,3 +673,25 @@ def test_adpmix_compares_the_classes_of_each_pair() -> None:
         expected = torch.zeros(4)
         expected[i], expected[j] = mu_y, 1 - mu_y
         torch.testing.assert_close(row, expected)
+
+
+def test_a_shared_view_is_drawn_once_a_step() -> None:
+    """View, EnMix and AdpMix get the same view of the rehearsed batch; new images have their
+    own, and the next batch another.
+    """
+    drawn = []
+
+    def g(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        drawn.append(x)
+        return x + len(drawn)
+
+    once = Once(g)
+    old, new, rng = torch.zeros(2, 1, 8, 8), torch.zeros(2, 1, 8, 8), np.random.default_rng(0)
+    views = [once(x, rng) for x in (old, old, old, new, torch.zeros(2, 1, 8, 8))]
+    assert [float(view[0, 0, 0, 0]) for view in views] == [1, 1, 1, 2, 3]
+    for shared in (True, False):
+        mixes = Mixing(view=1, enmix=1, adpmix=1, shared_view=shared).build()
+        assert (mixes["view"].g is mixes["adpmix"].g) and isinstance(
+            mixes["view"].g, Once
+        ) == shared
+    assert not Mixing().shared_view

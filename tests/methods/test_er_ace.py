@@ -98,3 +98,21 @@ def test_hits_are_counted_over_all_columns() -> None:
 def test_additions_follow_from_the_parts() -> None:
     assert compose("er-ace+dualmix").config.method.mix == compose("er+dualmix").config.method.mix
     assert set(dualmix.create("er-ace+adpmix", SHAPE, memory=5).mixes) == {"view", "adpmix"}
+
+
+def test_a_cosine_head_by_hand() -> None:
+    """Ten times the cosine of features and class weights, without the bias; also when asked."""
+    learner = dualmix.create("er-ace", SHAPE, memory=9, head="cosine", lr=0.05)
+    for seed in range(3):
+        learner.observe(*batch(6, seed, [0, 1, 2, 3, 4, seed]))
+    model = copy.deepcopy(learner.model).eval()
+    x = batch(8, 30, [])[0]
+    with torch.no_grad():
+        f, w = model.embed(torch.from_numpy(x).float() / 255).double(), model.weight.double()
+        cosine = (f @ w.T) / f.norm(dim=1)[:, None] / w.norm(dim=1)
+        got = model(torch.from_numpy(x).float() / 255)
+    torch.testing.assert_close(got.double(), 10 * cosine, rtol=1e-4, atol=1e-5)
+    names = np.asarray(model.labels)
+    assert learner.predict(x).tolist() == names[cosine.argmax(1).numpy()].tolist()
+    plain = dualmix.create("er-ace", SHAPE, memory=9, lr=0.05)
+    assert plain.model.cosine == 0 and plain.recipe["method"]["head"] == "linear"

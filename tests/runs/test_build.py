@@ -348,3 +348,64 @@ def test_four_threads_save_to_one_path(tmp_path: Path) -> None:
         thread.join()
     assert not faults and [p.name for p in tmp_path.iterdir()] == ["l"]
     assert dualmix.load(tmp_path / "l").recipe == learner.recipe
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"shape": None},
+        {"shape": 8},
+        {"shape": "188"},
+        {"shape": (1, 8)},
+        {"shape": (True, 8, 8)},
+        {"shape": (2**63, 8, 8)},
+        {"shape": (1, 10**7, 10**7)},
+        {"shape": (1, 0, 8)},
+        {"shape": iter((1, 8, 8))},
+        {"classes": [1, 2]},
+        {"classes": {}},
+        {"classes": "3"},
+        {"classes": 3j},
+        {"classes": True},
+        {"classes": np.float32(3)},
+        {"classes": 2**31},
+        {"seed": 1.0},
+        {"seed": False},
+        {"seed": -1},
+        {"device": "mps"},
+        {"device": "meta"},
+        {"device": None},
+        {"device": 0},
+        {"device": b"cpu"},
+        {"device": ["cpu"]},
+        {"device": "cuda:99"},
+        {"name": None},
+        {"name": b"er"},
+        {"name": 3},
+        {"name": "er+da", "mix": "3"},
+        {"name": "er+da", "mix": None},
+        {"name": "er+da", "mix": [1]},
+    ],
+)
+def test_what_no_learner_can_be_made_from(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as fault:
+        dualmix.create(**{"name": "er", "shape": SHAPE, "memory": 3, **given})
+    assert "\n" not in str(fault.value) and str(fault.value).endswith(".")
+
+
+@pytest.mark.parametrize("shape", [[1, 8, 8], np.array([1, 8, 8]), (np.int64(1), 8, np.uint8(8))])
+def test_numbers_of_numpy_and_lists_are_made_plain(tmp_path: Path, shape: Any) -> None:
+    made = dualmix.create(
+        "er",
+        shape,
+        memory=3,
+        classes=np.int64(20),
+        seed=np.uint8(3),
+        device=torch.device("cpu"),
+    )
+    plain = dualmix.create("er", SHAPE, memory=3, classes=20, seed=3)
+    for x, y in batches(2):
+        made.observe(x, y)
+        plain.observe(x, y)
+    assert content(made, tmp_path / "1") == content(plain, tmp_path / "2")
+    assert made.recipe["shape"] == [1, 8, 8]

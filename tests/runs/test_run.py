@@ -18,7 +18,7 @@ import dualmix
 from dualmix.config.compose import Composed, compose
 from dualmix.data import load
 from dualmix.data.stream import plan
-from dualmix.errors import BusyError, ConfigError, DualmixError, StoreError
+from dualmix.errors import BusyError, ConfigError, StoreError, TrainingError
 from dualmix.runs.events import Began, Ended, Scored, Stepped
 from dualmix.runs.filing import serves
 from dualmix.runs.run import Stopped, confusion, run
@@ -447,10 +447,18 @@ def test_a_watcher_that_fails_stops_the_run_but_not_the_resume(
 def test_a_training_that_diverges_is_told_not_scored(
     tiny: Callable[..., Composed], tmp_path: Path
 ) -> None:
-    with pytest.raises(DualmixError, match="diverged"):
-        run(tiny(method__lr=1e30), Store(tmp_path))
-    (folder,) = tmp_path.iterdir()
-    assert not (folder / "scores.json").exists()
+    """At its step, not at the task's end; the last snapshot is of a sound step and stays good."""
+    steps: list[Any] = []
+    for _ in range(2):
+        with pytest.raises(TrainingError, match=r"diverged at step \d+ "):
+            run(tiny(method__lr=1e30, save_every=1), Store(tmp_path), watch=steps.append)
+        (folder,) = tmp_path.iterdir()
+        assert not (folder / "scores.json").exists()
+        kept = snapshot.read(max(folder.glob("snapshot-*")))
+        weights = kept["learner"]["model"].values()
+        assert all(bool(torch.isfinite(weight).all()) for weight in weights)
+    last = max(event.step for event in steps if isinstance(event, Stepped))
+    assert kept["step"] == last < 4
 
 
 def test_a_cut_stream_scores_as_the_whole_did_that_far(tmp_path) -> None:

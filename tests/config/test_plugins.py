@@ -1,0 +1,166 @@
+"""The code of a plugin's method: part of the key, of the facts and of what messages name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dualmix
+from dualmix import registry
+from dualmix.config.compose import compose
+from dualmix.errors import ConfigError
+from dualmix.plugins import Code, code_of
+from dualmix.registry import load_plugin, presets
+
+PLUGIN = """
+{imports}
+from dualmix.methods import ER
+from dualmix.registry import register
+
+@register("edited")
+class Edited(ER):
+    "A method that is edited."
+    def build(self, model, rng):
+        {lazily}
+        return ER(lr=self.lr * {factor}, memory=5).build(model, rng)
+"""
+KEY = """
+import sys
+from pathlib import Path
+from dualmix.config.compose import compose
+from dualmix.registry import load_plugin
+sys.path[:0] = sys.argv[2:]
+load_plugin(Path(sys.argv[1]))
+print(compose("edited").config.key("data"))
+"""
+
+
+def forget() -> None:
+    for table in (registry._METHODS, registry._PRESETS):
+        table.pop("edited", None)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Any:
+    yield
+    forget()
+    for name in [n for n in sys.modules if n.startswith("dualmix_plugin_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> list[str]:
+    path = tmp_path / "tiny.npz"
+    x = np.random.default_rng(1).integers(0, 256, (24, 4, 4)).astype(np.uint8)
+    np.savez(path, x=x, y=np.repeat(np.arange(4), 6))
+    flags = {"data.name": "arrays", "data.path": path, "stream.tasks": 2, "model.width": 1}
+    return [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
+
+
+def written(path: Path, imports: str = "", lazily: str = "", factor: str = "1") -> Path:
+    path.write_text(PLUGIN.format(imports=imports, lazily=lazily, factor=factor))
+    return path
+
+
+def key(path: Path, *folders: Path) -> str:
+    """Return the key in a process of its own, as a command has it."""
+    words = [sys.executable, "-c", KEY, str(path), *map(str, folders)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_edit_of_the_file_gives_another_key(tmp_path: Path) -> None:
+    keys = []
+    for factor in ("1", "2", "1"):
+        load_plugin(written(tmp_path / "own.py", factor=factor))
+        keys.append(compose("edited").config.key("data"))
+        forget()
+    assert keys[0] == keys[2] != keys[1]
+    load_plugin(written(tmp_path / "moved.py"))
+    assert compose("edited").config.key("data") == keys[0]
+
+
+@pytest.mark.parametrize(
+    ("imports", "lazily", "helper"),
+    [
+        ("import helper", "", "helper.py"),
+        ("from helper import FACTOR", "", "helper.py"),
+        ("", "from helper import FACTOR", "helper.py"),
+        ("import middle", "", "helper.py"),
+        ("import pack.inner", "", "pack/inner.py"),
+        ("from pack import inner", "", "pack/inner.py"),
+        ("from library import FACTOR", "", "below/library.py"),
+    ],
+)
+def test_an_edit_of_what_it_imports_gives_another_key(
+    tmp_path: Path, imports: str, lazily: str, helper: str
+) -> None:
+    for folder in ("pack", "below"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "middle.py").write_text("from helper import FACTOR\n")
+    (tmp_path / "other.py").write_text("FACTOR = 1\n")
+    for name in ("helper.py", "pack/__init__.py", "pack/inner.py", "below/library.py"):
+        (tmp_path / name).write_text("FACTOR = 1\n")
+    path = written(tmp_path / "own.py", imports, lazily)
+    first = key(path, tmp_path, tmp_path / "below")
+    (tmp_path / "other.py").write_text("FACTOR = 2\n")
+    assert key(path, tmp_path, tmp_path / "below") == first
+    (tmp_path / helper).write_text("FACTOR = 2\n")
+    assert key(path, tmp_path, tmp_path / "below") != first
+
+
+def test_the_packages_own_methods_have_no_code_in_their_keys() -> None:
+    for preset in presets().values():
+        method = registry.get_method(preset.kind)
+        if method.__module__.startswith("dualmix."):
+            assert code_of(method) == Code() and not code_of(method).identity()
+
+
+def test_a_class_without_a_file(tmp_path: Path) -> None:
+    """Defined in a console: what its functions do counts."""
+    found = []
+    for factor in (1, 2, 1):
+        room: dict[str, Any] = {"__name__": "a_console", "ER": dualmix.ER}
+        text = f"class Own(ER):\n    def build(self, model, rng):\n        return {factor}\n"
+        exec(text, room)
+        found.append(code_of(room["Own"]).identity())
+    assert found[0] == found[2] != found[1]
+
+
+def test_facts_configuration_and_messages_name_the_file(
+    dualmix_: Any, tiny: list[str], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "own.py")
+    words = ["run", "edited", *tiny, "--plugin", path, "--json"]
+    folders = []
+    for factor in ("1", "2"):
+        written(path, factor=factor)
+        code, out, err = dualmix_(*words)
+        assert code == 0 and "done already" not in err
+        folders.append(Path(json.loads(out)["run"]))
+        assert "done already" in dualmix_(*words[:-1])[2]
+        forget()
+    facts = [json.loads((folder / "facts.json").read_text())["plugin"] for folder in folders]
+    assert [f["file"] for f in facts] == [str(path)] * 2
+    assert facts[1]["files"] == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert facts[0]["sha256"] != facts[1]["sha256"] and folders[0] != folders[1]
+    for command in (["run", folders[1]], ["explain", folders[1]]):
+        code, _, err = dualmix_(*command)
+        assert code == 2 and f"--plugin {path}" in err
+    with pytest.raises(ConfigError, match=f"--plugin {path}"):
+        dualmix.load(folders[1] / "learner.safetensors")
+    code, out, _ = dualmix_("report", "--store", folders[0].parent, "--format", "md")
+    assert code == 0 and f"--plugin {path}" in out
+    code, out, _ = dualmix_(
+        "report", "--store", folders[0].parent, "--format", "md", "--plugin", path
+    )
+    said = Path("report.md").read_text()
+    assert code == 0 and said.count(f"dualmix run edited --data.name arrays --plugin {path}") >= 1
