@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test quick lint types unit contract browser clean
+.PHONY: demo test quick lint types unit contract torture browser clean
 demo: .venv/.core
 	$(BIN)/dualmix demo
 
@@ -26,6 +26,10 @@ unit: .venv/.dev browser
 
 contract: .venv/.dev
 	$(BIN)/pytest -n $(WORKERS) -q -m long tests/test_contract.py $(ARGS)
+
+# Hours at full size: make torture ARGS='calls=1000 files=200' tries less.
+torture: .venv/.dev
+	$(BIN)/python -m tests.torture $(ARGS)
 
 # The page's tests drive a real browser. Only root on Debian can install it without asking.
 browser:

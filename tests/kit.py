@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,19 @@ def wait_until(
     while not holds():
         assert time.monotonic() < deadline, otherwise
         time.sleep(every)
+
+
+@contextmanager
+def heeded(*numbers: signal.Signals) -> Iterator[None]:
+    """Let processes that start within heed these signals: those of a shell's background job ignore
+    Ctrl-C, and those under nohup the end of the terminal.
+    """
+    kept = {number: signal.signal(number, lambda caught, frame: None) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def alive(pid: int) -> bool:

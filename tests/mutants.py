@@ -337,7 +337,7 @@ def main(module: str, tests: list[str], only: str) -> int:
     hypothesis.settings.register_profile("mutants", phases=phases, derandomize=True)
     hypothesis.settings.load_profile("mutants")
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
-    path = ROOT / "src" / "dualmix" / f"{module}.py"
+    path = ROOT / "src" / "dualmix" / f"{module.replace('.', '/')}.py"
     name = f"dualmix.{module.replace('/', '.')}"
     text = path.read_text(encoding="utf-8")
     if run(tests):

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 METHODS = ["er", "er+da", "er+enmix", "er+adpmix", "er+dualmix", "gss", "gss+dualmix", "mir"]
 METHODS += ["mir+dualmix", "aser", "aser+dualmix", "scr", "dvc", "agem", "gdumb", "der++"]
 METHODS += ["der+++dualmix", "er-ace", "er-ace+dualmix", "finetune"]
+AS_BEFORE = {"aser": ["--method.bn", "once"], "aser+dualmix": ["--method.bn", "once"]}
+"""Flags that give a preset which has changed since its earlier values, for the working tree."""
 
 
 def main() -> None:
@@ -60,7 +62,8 @@ def main() -> None:
 
 def digest(tree: Path, method: str, store: Path) -> str:
     """Return the digest of what a run of a method leaves, trained with the source in `tree`."""
-    words = ["run", method, "--method.memory", "100", "--seed", "3", "--store", str(store)]
+    flags = AS_BEFORE.get(method, []) if tree == ROOT else []
+    words = ["run", method, *flags, "--method.memory", "100", "--seed", "3", "--store", str(store)]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     run = [sys.executable, "-m", "dualmix", *words]
     subprocess.run(run, cwd=tree, env=environment, check=True, capture_output=True)

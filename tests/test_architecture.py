@@ -17,6 +17,7 @@ import dualmix
 ROOT = Path(dualmix.__file__).parent
 ROOMS = (
     "",
+    "engine",
     "learn",
     "data",
     "methods",

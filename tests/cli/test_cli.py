@@ -20,6 +20,7 @@ from dualmix.cli.flags import split
 from dualmix.cli.parser import make_parser
 from dualmix.config.compose import compose, walk
 from dualmix.registry import additions, presets
+from tests.kit import heeded
 
 Command = Callable[..., tuple[int, str, str]]
 SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -367,11 +368,10 @@ def test_what_cannot_work_is_said_before_the_work(
 
 def test_ctrl_c_while_torch_is_imported(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "dualmix", "run", "er", "--store", str(tmp_path / "runs")]
-    heeded = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background job ignores Ctrl-C
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
-    signal.signal(signal.SIGINT, heeded)
+    with heeded(signal.SIGINT):
+        process = subprocess.Popen(
+            words, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
+        )
     maps = Path(f"/proc/{process.pid}/maps")
     while process.poll() is None and "libtorch" not in maps.read_text():
         time.sleep(0.005)

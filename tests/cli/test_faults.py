@@ -465,7 +465,7 @@ def test_a_store_that_cannot_be_written(dualmix_: Command, tmp_path: Path) -> No
         Path("/sys/runs"),
     ):
         refused(
-            dualmix_(*tiny(tmp_path), "--store", store), str(store), "cannot be written", "--store"
+            dualmix_(*tiny(tmp_path), "--store", store), str(store), "cannot be made", "--store"
         )
     assert (tmp_path / "plain").read_text() == "mine"
     assert not any(Path.cwd().iterdir())
@@ -557,7 +557,7 @@ def test_a_disk_that_is_read_only(
     refused(
         dualmix_(*tiny(tmp_path), "--store", store, "--fresh"), "cannot be written", "Read-only"
     )
-    refused(dualmix_(*tiny(tmp_path), "--store", disk / "new"), "cannot be written", "Read-only")
+    refused(dualmix_(*tiny(tmp_path), "--store", disk / "new"), "cannot be made", "Read-only")
     assert dualmix_(*tiny(tmp_path), "--store", ready)[0] == 0, "what is done can be read"
     assert dualmix_("show", "er", "--store", store)[0] == 0
     assert tree(disk) == before

@@ -169,6 +169,7 @@ def test_explanation_shows_value_origin_paper_and_choice() -> None:
     assert re.search(r" class_order +\[2,1,0\] +flag", text)
     assert re.search(r" lr +0\.1 +default +0\.1 +the paper's", text)
     assert re.search(r" size +none +default", text)
+    assert "er: Chaudhry et al., 2019, arXiv:1902.10486." in text
 
 
 @pytest.mark.parametrize(

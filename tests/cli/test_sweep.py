@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.kit import alive, wait_until
+from tests.kit import alive, heeded, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +130,8 @@ def test_a_sweep_that_is_stopped_or_killed_takes_its_runs_along(
         "--store",
         str(tmp_path / "store"),
     ]
-    sweep = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    with heeded(signal.SIGINT, signal.SIGHUP):
+        sweep = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
     def begun() -> list[Path]:
         return [log for log in (tmp_path / "store").glob("*/log.jsonl") if log.stat().st_size]

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dualmix import cli
 from dualmix.cli.terminal import asked_to_stop, make_console, printable
+from tests.kit import heeded
 
 Command = Callable[..., tuple[int, str, str]]
 EVIL = "er\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202e\x00"
@@ -100,10 +101,9 @@ def test_ctrl_c_waits_until_torch_is_loaded_and_is_not_lost(tmp_path: Path) -> N
     """An interrupt inside torch's own loading ends in an abort of its C++ part, now and then."""
     loaded = tmp_path / "loaded"
     (tmp_path / "torch.py").write_text(FAKE_TORCH.format(loaded=str(loaded)))
-    heeded = signal.signal(signal.SIGINT, signal.default_int_handler)
     path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
-    ended = dualmix("run", "finetune", "--store", str(tmp_path / "runs"), PYTHONPATH=path)
-    signal.signal(signal.SIGINT, heeded)
+    with heeded(signal.SIGINT):
+        ended = dualmix("run", "finetune", "--store", str(tmp_path / "runs"), PYTHONPATH=path)
     assert ended.returncode == 130, ended.stderr
     assert loaded.exists(), "the loading was interrupted"
     assert b"Traceback" not in ended.stderr

@@ -152,7 +152,7 @@ def test_lists_of_two_settings_that_belong_together() -> None:
         (
             "method.mix.pairs",
             "0",
-            ["--method.mix.pairs", "'fewer'", "greater than or equal to 1 (given: '0')"],
+            ["--method.mix.pairs", "'new', 'fewer' or 'all' (given: '0')"],
         ),
     ],
 )

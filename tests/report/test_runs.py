@@ -21,6 +21,7 @@ from dualmix.errors import StoreError
 from dualmix.paper.numbers import rank
 from dualmix.report.collect import collect
 from dualmix.report.commands import rerun_command
+from dualmix.runs.filing import place
 from dualmix.store.store import Store
 
 from .makers import accurate, counts, made
@@ -98,13 +99,13 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda run: (run / "scores.json").write_text(
             (run / "scores.json").read_text().replace("0.5", "NaN")
         ),
-        "holds NaN or infinity",
+        "scores.json cannot be read (it holds NaN)",
     ),
     "facts not a number": (
         lambda run: (run / "facts.json").write_text(
             (run / "facts.json").read_text().replace('"3.11.7"', "NaN")
         ),
-        "facts.json holds NaN",
+        "facts.json cannot be read (it holds NaN)",
     ),
     "counts": (garbage("confusion.npz"), "confusion.npz is damaged"),
     "no counts": (lambda run: (run / "confusion.npz").unlink(), "confusion.npz cannot be read"),
@@ -164,7 +165,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "counts of another shape": (
         lambda run: np.savez(run / "confusion.npz", counts=np.arange(2)),
-        "do not fit",
+        "confusion.npz holds no confusion counts",
     ),
     "counts of text": (
         lambda run: np.savez(run / "confusion.npz", counts=np.array(["a"])),
@@ -176,11 +177,11 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "label no text": (
         lambda run: edit(run / "config.json", lambda c: c.update(label=[1])),
-        "does not hold a configuration",
+        "config.json is not the record of a run",
     ),
     "settings a list": (
         lambda run: edit(run / "config.json", lambda c: c.update(config=[["method", {}]])),
-        "does not hold a configuration",
+        "config.json is not the record of a run",
     ),
     "method a number": (
         lambda run: edit(run / "config.json", lambda c: c["config"].update(method=3)),
@@ -319,7 +320,7 @@ def test_a_run_of_old_names_keeps_its_key_and_its_place(
 
     today = compose("er", {"data.name": "cifar100", **values, "seed": 2})
     fingerprint = group.content.fingerprint
-    folder = Store(fresh).folder(today, fingerprint)
+    folder = place(Store(fresh), today, fingerprint)
     assert folder.done and folder.path.name == f"old-s2-{key[:12]}", "it is done already"
 
 

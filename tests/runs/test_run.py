@@ -20,6 +20,7 @@ from dualmix.data import load
 from dualmix.data.stream import plan
 from dualmix.errors import BusyError, ConfigError, StoreError, TrainingError
 from dualmix.runs.events import Began, Ended, Scored, Stepped
+from dualmix.runs.filing import serves
 from dualmix.runs.run import Stopped, confusion, run
 from dualmix.store import snapshot
 from dualmix.store.folder import Folder
@@ -465,3 +466,39 @@ def test_a_cut_stream_scores_as_the_whole_did_that_far(tmp_path) -> None:
     whole = run(compose("er", short), Store(tmp_path / "whole"))
     cut = run(compose("er", {**short, "stream.first": 2}), Store(tmp_path / "cut"))
     assert cut.folder.counts().tolist() == whole.folder.counts()[:2].tolist()
+
+
+@pytest.mark.parametrize("name", ["config.json", "plan.npz", "times.json", "scores.json"])
+def test_a_damaged_result_is_refused_by_name(
+    tiny: Callable[..., Composed], tmp_path: Path, whole: dict[str, bytes], name: str
+) -> None:
+    folder = run(tiny(), Store(tmp_path)).folder
+    content = (folder.path / name).read_bytes()
+    (folder.path / name).write_bytes(content.replace(content[-20:], b"1" * 20))
+    with pytest.raises(StoreError, match=f"{name} is not as the run wrote it.*--fresh"):
+        run(tiny(), Store(tmp_path))
+    assert not serves(folder, tiny())
+    assert files(run(tiny(), Store(tmp_path), fresh=True).folder) == whole
+
+
+def test_a_run_goes_on_over_damaged_files_to_the_same_bytes(
+    tiny: Callable[..., Composed], tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    folder = _unfinished(tiny(), Store(tmp_path))
+    for name in ("config.json", "plan.json", "plan.npz"):
+        (folder.path / name).write_bytes((folder.path / name).read_bytes()[:-30] + b"x")
+    began: list[Any] = []
+    result = run(tiny(), Store(tmp_path), watch=began.append)
+    assert files(result.folder) == whole and began[0].step == 5
+    assert len(began[0].remarks) == 3 and result.folder.check()
+
+
+def test_probes_that_come_late_start_the_run_anew(
+    tiny: Callable[..., Composed], tmp_path: Path
+) -> None:
+    _unfinished(tiny(), Store(tmp_path))
+    asked = tiny(probes__on=True, probes__draws=2, probes__rows=4, probes__past=9)
+    began: list[Any] = []
+    result = run(asked, Store(tmp_path), watch=began.append)
+    assert began[0].step == 0
+    assert len(result.folder.read_json("probes.json")) == TASKS

@@ -77,7 +77,8 @@ SAME = {
     "probes.operators": ["flip"],
 }
 DECODING = {"data.size": 16, "data.held_out": 0.4, "data.split_seed": 1}
-PLACES = ("data.name", "data.root", "data.path")
+PLACES = ("data.name", "data.root", "data.path", "data.fit", "data.skip")
+"""Say where images are and how they are read: what they are read as is in the fingerprint."""
 
 
 def key(base: str = "er", fingerprint: str = DATA, **more: Any) -> str:

@@ -14,7 +14,7 @@ import pytest
 from dualmix.store.store import Store
 from dualmix.sweeps.executors import describe
 from dualmix.sweeps.sweep import Job, entries
-from tests.kit import alive, wait_until
+from tests.kit import PATIENCE, alive, heeded, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -44,9 +44,10 @@ def has_loaded_torch(pid: int) -> bool:
 def test_a_run_that_has_not_begun_ends_with_its_sweep(
     tmp_path: Path, number: int, moment: str
 ) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
+    words = [sys.executable, "-c", PARENT]
+    with heeded(signal.SIGHUP):
+        parent = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with parent:
         assert parent.stdin is not None and parent.stdout is not None
         parent.stdin.write(job(tmp_path) + "\n")
         parent.stdin.flush()
@@ -54,7 +55,7 @@ def test_a_run_that_has_not_begun_ends_with_its_sweep(
         if moment == "while torch loads":
             wait_until(lambda: has_loaded_torch(pid), "torch was never loaded")
         parent.send_signal(number)
-        parent.wait()
+        parent.wait(timeout=PATIENCE)
     wait_until(lambda: not alive(pid), "the run outlived its sweep")
     assert not list(tmp_path.glob("*/scores.json"))
 

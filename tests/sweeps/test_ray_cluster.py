@@ -15,6 +15,7 @@ import pytest
 
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError, DualmixError
+from dualmix.runs.filing import place
 from dualmix.runs.run import run
 from dualmix.store.opening import open_store
 from dualmix.store.store import Store
@@ -300,7 +301,7 @@ def test_a_run_starts_in_whatever_folder(tmp_path: Path, monkeypatch: pytest.Mon
     again = recompose(job)
     assert (again.label, dict(again.origins)) == (entry.composed.label, entry.composed.origins)
     assert again.config.seed == 3 and again.config.model.width == 4
-    assert store.folder(again, "f").key == store.folder(entry.composed, "f").key
+    assert place(store, again, "f").key == place(store, entry.composed, "f").key
 
 
 def test_a_missing_extra_is_one_sentence() -> None:

@@ -65,7 +65,7 @@ def settle(folder: Path) -> None:
     from sklearn.datasets import load_digits  # noqa: F401
 
     import dualmix.cli.progress
-    import dualmix.cli.show.run
+    import dualmix.cli.scores
     import dualmix.report.export
     import dualmix.runs.run  # noqa: F401
 

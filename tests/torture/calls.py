@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -24,7 +25,7 @@ def _codes(text: str) -> list[str]:
 
 
 NUMBERS = _codes("""
-0 | 1 | 2 | -1 | 10**5 | 10**19 | 2**31 | 2**32 | 2**63 | -2**63 | 2.0 | 1.5 | float('nan') |
+0 | 1 | 2 | -1 | 10**4 | 10**19 | 2**31 | 2**32 | 2**63 | -2**63 | 2.0 | 1.5 | float('nan') |
 float('inf') | 1e39 | True | None | '3' | 'x' | '' | [1] | {} | np.int64(3) | np.uint8(3) |
 np.float32(3) | torch.tensor(3) | np.array(3) | b'3' | 3j
 """)
@@ -154,6 +155,25 @@ def _creation(chance: Random) -> Outcome:
 def _usable(code: str) -> None:
     """Demand that a new learner learns, answers and goes on the same after a save."""
     learner = eval(code, dict(WORLD))
+    with accepted():
+        _exercised(learner)
+
+
+@contextmanager
+def accepted() -> Iterator[None]:
+    """Turn a typed error into a broken promise: it comes too late, the learner is there already.
+
+    A loss that is not finite is the one thing that lawful settings may end in.
+    """
+    try:
+        yield
+    except dualmix.DualmixError as fault:
+        if "finite" in str(fault) or "diverge" in str(fault):
+            raise
+        raise WrongError(f"accepted, and then refused to work ({type(fault).__name__})") from fault
+
+
+def _exercised(learner: Any) -> None:
     recipe = learner.recipe["shape"]
     x = np.random.default_rng(0).integers(0, 256, (2, *recipe), dtype=np.uint8)
     classes = learner.recipe["classes"]

@@ -20,7 +20,7 @@ from filelock import FileLock
 import dualmix
 from tests.data import makers
 from tests.torture import mutations
-from tests.torture.calls import pixels, tiny
+from tests.torture.calls import accepted, pixels, tiny
 from tests.torture.jail import Kind, Outcome, WrongError, digest, judged
 from tests.torture.line import RESULTS, answer, checked, run_words, stop_early, tiny_arrays
 
@@ -116,7 +116,9 @@ def _status() -> Any:
 def _export(store: str = "store") -> Any:
     said = answer("export", "--store", store, "--out", "out", "--format", "csv")
     with Path("out.csv").open() as file:
-        rows = {row["run"]: row for row in csv.DictReader(file)}
+        # A column that only a run left out has is no column any more.
+        table = [{name: cell for name, cell in row.items() if cell} for row in csv.DictReader(file)]
+    rows = {row["run"]: row for row in table}
     return {"rows": rows, "named": [remark["run"] for remark in said["left_out"]]}
 
 
@@ -268,9 +270,9 @@ def _bench() -> None:
 
 
 def _speed() -> Any:
-    from dualmix.report.speed import read
+    from dualmix.report.speed import read_speed
 
-    read(Path("bench.json"))
+    read_speed(Path("bench.json"))
 
 
 def _tune() -> Any:
@@ -371,6 +373,9 @@ def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
     yield judged(f"{name}: {how} {damaged}", lambda: fits(subject.read(), right, damaged))
 
 
+MISFIT = ", of another type or shape"
+
+
 def _forged(shared: Path, chance: Random) -> Outcome:
     """Change a saved learner, with a digest that fits: refused, or a learner that works."""
     from dualmix.store import snapshot
@@ -384,7 +389,7 @@ def _forged(shared: Path, chance: Random) -> Outcome:
         snapshot.write(Path("forged.safetensors"), forged)
     except (TypeError, ValueError):
         return Outcome("typed", "a forgery that no file can hold")
-    return judged(f"forged {name} at {'/'.join(path)}", _works)
+    return judged(f"forged {name} at {'/'.join(path)}", lambda: _works(path[-1].endswith(MISFIT)))
 
 
 def _altered(plain: Any, chance: Random, path: list[str]) -> Any:
@@ -411,14 +416,23 @@ def _altered(plain: Any, chance: Random, path: list[str]) -> Any:
         "7": lambda: 7,
     }
     how = chance.choice(sorted(ways))
-    path.append(how)
-    return ways[how]()
+    made = ways[how]()
+    fits = isinstance(made, torch.Tensor) and (made.dtype, made.shape) == (plain.dtype, plain.shape)
+    path.append(how if fits else f"{how}{MISFIT}")
+    return made
 
 
-def _works() -> None:
+def _works(misfit: bool) -> None:
+    learner = dualmix.load("forged.safetensors")
+    if misfit:
+        raise WrongError("a forged learner was loaded with a tensor of another type or shape")
+    with accepted():
+        _exercised(learner)
+
+
+def _exercised(learner: Any) -> None:
     import torch
 
-    learner = dualmix.load("forged.safetensors")
     shape = tuple(learner.recipe["shape"])
     x = np.random.default_rng(0).integers(0, 256, (3, *shape), dtype=np.uint8)
     before = learner.predict(x)

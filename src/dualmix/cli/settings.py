@@ -13,7 +13,7 @@ from rich.text import Text
 from dualmix.config.compose import Composed, lookup, walk
 from dualmix.config.plain import as_flag
 from dualmix.paper.numbers import DATA as PAPERS_DATA
-from dualmix.registry import Preset, additions, get_preset
+from dualmix.registry import Preset, additions, get_preset, presets
 
 CHOICES = {
     "paper": "the paper's",
@@ -25,7 +25,7 @@ CHOICES = {
 }
 
 
-def method_table(presets: Mapping[str, Preset]) -> RenderableType:
+def method_table(known: Mapping[str, Preset]) -> RenderableType:
     """Return the list of methods."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("method", style="bold", no_wrap=True)
@@ -34,17 +34,17 @@ def method_table(presets: Mapping[str, Preset]) -> RenderableType:
     extras = additions()
     hosts = {
         name: preset
-        for name, preset in presets.items()
+        for name, preset in known.items()
         if not name.endswith(tuple(f"+{e}" for e in extras))
     }
     for name, preset in sorted(hosts.items()):
-        table.add_row(name, preset.doc, preset.paper)
+        table.add_row(name, _cited(preset.doc, preset.cite), preset.paper)
     added = Table(box=box.SIMPLE, pad_edge=False)
     added.add_column("added", style="bold", no_wrap=True)
     added.add_column("what it adds")
     added.add_column("fits")
     for name, (extra, fits) in extras.items():
-        added.add_row(f"+{name}", extra.doc, ", ".join(fits))
+        added.add_row(f"+{name}", _cited(extra.doc, extra.cite), ", ".join(fits))
     return Group(
         table,
         added,
@@ -53,6 +53,10 @@ def method_table(presets: Mapping[str, Preset]) -> RenderableType:
             style="dim",
         ),
     )
+
+
+def _cited(doc: str, cite: str) -> Text:
+    return Text.assemble(doc, (f" ({cite})" if cite else "", "dim"))
 
 
 def settings(composed: Composed) -> RenderableType:
@@ -127,4 +131,6 @@ def explanation(composed: Composed) -> RenderableType:
         "baselines; inferred = from two or more facts; calibrated = by its Table 3 "
         "(docs/reading-of-the-paper.md)."
     )
-    return Group(table, Text(legend, style="dim"))
+    preset = presets().get(composed.label)
+    cite = f"{composed.label}: {preset.cite}.\n" if preset and preset.cite else ""
+    return Group(table, Text(cite + legend, style="dim"))

@@ -77,6 +77,12 @@ def compose(
             update={"stream": config.stream.model_copy(update={"tasks": tasks})}
         )
         origins["stream.tasks"] = f"data {config.data.name}"
+    if config.model.engine == "auto":
+        engine = config.model.resolved(config.device)
+        config = config.model_copy(
+            update={"model": config.model.model_copy(update={"engine": engine})}
+        )
+        origins["model.engine"] = "auto, as this machine has it"
     return Composed(label, config, {path: origins.get(path, "default") for path in known})
 
 

@@ -11,6 +11,7 @@ from pydantic import SerializeAsAny, field_validator, model_validator
 from dualmix.config.migrate import first_names
 from dualmix.data.config import Data
 from dualmix.data.stream import Stream
+from dualmix.engine.library import available
 from dualmix.learn.augment import check_name
 from dualmix.plugins import code_of
 from dualmix.registry import Method
@@ -53,6 +54,19 @@ class Model(Settings):
         "bfloat16: the network is run under torch.autocast, its weights, logits and losses stay "
         "float32; other results, and untested on CUDA",
     )
+
+    engine: Literal["torch", "native", "auto"] = setting(
+        "torch",
+        "torch, or the native engine: C kernels for CPUs, quicker, other rounding; auto: native on "
+        "a CPU where it was built, else torch",
+    )
+
+    def resolved(self, device: str) -> Literal["torch", "native"]:
+        """Return the engine that runs the network: what ``auto`` stands for on this machine."""
+        if self.engine != "auto":
+            return self.engine
+        usable = device == "cpu" and self.precision == "float32" and available()
+        return "native" if usable else "torch"
 
     @model_validator(mode="after")
     def _normalisation_fits(self) -> Model:

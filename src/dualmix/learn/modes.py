@@ -46,15 +46,11 @@ def in_float32(model: Classifier) -> Iterator[None]:
 
 
 @contextmanager
-def frozen_bn(model: nn.Module, frozen: bool = True) -> Iterator[None]:
+def frozen_bn(model: nn.Module) -> Iterator[None]:
     """Let batch-norm use its running statistics and leave them alone, while gradients flow as in
     training.
     """
-    norms = (
-        [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-        if frozen
-        else []
-    )
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     for norm in norms:
         norm.eval()
     try:
@@ -118,7 +114,11 @@ def _fuse(network: ReducedResNet18) -> Callable[[Tensor], Tensor]:
     """Return the network's features in evaluation mode as a function of images, with the weights
     that it has now.
     """
+    from dualmix import engine
     from dualmix.learn.network import POOL, Block
+
+    if network.engine == "native":
+        return engine.Folded(network)
 
     def fuse(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
         assert norm.running_mean is not None and norm.running_var is not None

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dualmix import engine as native
 from dualmix.errors import ConfigError, InputError
 from dualmix.learn.types import Labels
 from dualmix.rng import generator
@@ -76,8 +77,14 @@ class ReducedResNet18(nn.Module):
         Length of the feature vector: 160 at 32 pixels, 640 at 64 and at 84 (width 20).
     """
 
-    def __init__(self, shape: tuple[int, int, int] = (3, 32, 32), width: int = 20) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int, int] = (3, 32, 32),
+        width: int = 20,
+        engine: Literal["torch", "native"] = "torch",
+    ) -> None:
         super().__init__()
+        self.engine = engine
         channels, *sides = shape
         if min(sides) < POOL:
             raise ConfigError(
@@ -99,6 +106,8 @@ class ReducedResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return one feature vector per image."""
+        if self.engine == "native":
+            return native.features(self, x)
         x = self.blocks(self.bn(self.stem(x)).relu_())
         return F.avg_pool2d(x, POOL).flatten(1)
 
@@ -124,6 +133,8 @@ class Classifier(nn.Module):
     precision
         ``bfloat16``: the network is run under `torch.autocast`; weights, features and logits are
         float32 all the same.
+    engine
+        What runs the backbone: ``torch``, or ``native``, the C kernels of `dualmix.engine`.
 
     Attributes
     ----------
@@ -145,8 +156,16 @@ class Classifier(nn.Module):
         std: Sequence[float] = (),
         precision: Literal["float32", "bfloat16"] = "float32",
         device: str | torch.device = "cpu",
+        engine: Literal["torch", "native"] = "torch",
     ) -> None:
         super().__init__()
+        if engine == "native" and (precision != "float32" or torch.device(device).type != "cpu"):
+            raise ConfigError(
+                "The native engine runs in float32 on a CPU: give model.engine torch, or device "
+                "cpu and precision float32."
+            )
+        if engine == "native":
+            native.current()
         if mean and len(mean) != shape[0]:
             raise ConfigError(
                 f"model.mean has {len(mean)} numbers, but the images have {shape[0]} channels."
@@ -157,7 +176,7 @@ class Classifier(nn.Module):
         self.labels: list[int | str] = []
         self._fused: Callable[[Tensor], Tensor] | None = None
         self._columns: dict[int | str, int] = {}
-        self.backbone = ReducedResNet18(shape, width)
+        self.backbone = ReducedResNet18(shape, width, engine)
         _initialise(self.backbone, seed)
         self.weight = nn.Parameter(torch.empty(0, self.backbone.features))
         self.bias = nn.Parameter(torch.empty(0))
@@ -177,10 +196,13 @@ class Classifier(nn.Module):
         """
         return raw.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
 
+    def normalised(self, x: Tensor) -> Tensor:
+        """Return images in [0, 1] as the backbone takes them."""
+        return (x - self.mean) / self.std if len(self.mean) else x
+
     def embed(self, x: Tensor) -> Tensor:
         """Return the features of images in [0, 1]."""
-        network = self._fused or self.backbone
-        normal = (x - self.mean) / self.std if len(self.mean) else x
+        network, normal = self._fused or self.backbone, self.normalised(x)
         if self.precision == "float32":
             return network(normal)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):

@@ -5,6 +5,7 @@ finetuning.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -227,7 +228,7 @@ class SeparatePasses:
         if not weight:
             self.logits.append(None)
             return
-        with frozen_bn(self.model, mixed and self.still):
+        with frozen_bn(self.model) if mixed and self.still else nullcontext():
             logits = self.model(batch.x)
         loss = weight * self.loss(batch, logits)
         loss.backward()

@@ -68,6 +68,7 @@ def build(
             std=model.std,
             precision=model.precision,
             device=device,
+            engine=model.resolved(str(device)),
         )
     except (RuntimeError, MemoryError, NotImplementedError) as fault:
         raise ConfigError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.config.fields import RESULTS_VERSION
+from dualmix.engine.library import available
 from dualmix.plugins import Code, code_of
 from dualmix.registry import Method
 
@@ -36,6 +37,7 @@ def facts(method: Method | None = None) -> dict[str, Any]:
             "system": platform.platform(),
             "processor": _processor(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
+            "native_engine": available(),
             "cores": os.cpu_count(),
         },
     }

@@ -44,8 +44,8 @@ def serves(folder: Folder, composed: Composed) -> bool:
     if not folder.done:
         return False
     try:
-        probes = ("probes.json",) if folder.has("probes.json") else ()
-        folder.check(*SMALL, *probes)
+        more = [name for name in ("plan.npz", "probes.json") if folder.has(name)]
+        folder.check(*SMALL, *more)
         results(folder)
         return probed(folder, composed)
     except StoreError:

@@ -30,6 +30,13 @@ LARGEST_JSON = 2**28
 _swept: set[Path] = set()
 
 
+def _no_number(text: str) -> None:
+    raise ValueError(f"it holds {text}")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_number)
+
+
 @contextmanager
 def typed(path: Path, done: str = "written") -> Iterator[None]:
     """Make one sentence of whatever the system says about a path."""
@@ -85,8 +92,10 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
                 raise StoreError(
                     f"{path} has {found.st_size:,} bytes, far more than such a file has."
                 )
-            with os.fdopen(number, "rb", closefd=False) as file:
-                return file.read()
+            parts = []
+            while part := os.read(number, max(found.st_size + 1, 2**16)):
+                parts.append(part)
+            return b"".join(parts)
         except MemoryError as fault:
             raise StoreError(f"{path} is too large for this machine's memory.") from fault
         finally:
@@ -173,7 +182,7 @@ def json_bytes(plain: Any) -> bytes:
 def parse_json(content: bytes, path: Path | str) -> Any:
     """Return what a JSON file holds; NaN and infinity are no JSON."""
     try:
-        return json.loads(content.decode("utf-8"), parse_constant=_no_number)
+        return _JSON.decode(content.decode("utf-8"))
     except (ValueError, RecursionError) as fault:
         reason = "it is nested too deep" if isinstance(fault, RecursionError) else fault
         raise StoreError(f"{path} cannot be read ({reason}): run again with --fresh.") from fault
@@ -192,10 +201,6 @@ def write_json(path: Path, plain: Any) -> None:
 def digest(content: bytes) -> str:
     """Return the sha256 of a file's content."""
     return hashlib.sha256(content).hexdigest()
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"it holds {text}")
 
 
 def _mode(path: Path) -> int | None:
