@@ -82,8 +82,11 @@ class Undo:
         vars(learner.ages).update(self.ages)
         learner.rng.load_state_dict(self.chance)
         for now, before in self.parameters:
-            now.clear()
-            now.update(before)
+            for name in {*now, *before}:  # one by one: predictions look into them
+                if name not in before:
+                    del now[name]
+                elif now.get(name) is not before[name]:
+                    now[name] = before[name]
         with torch.no_grad():
             for tensor, kept in (*self.buffers, *self.weights):
                 tensor.copy_(kept)
