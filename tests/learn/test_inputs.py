@@ -96,8 +96,8 @@ def changed(pixel: float) -> np.ndarray:
         (changed(1.01), "to 1.01"),
         (RAW.astype(np.float32), "scale them, or give uint8"),
         ([[[[1]]], [[[1, 2]]]], "one array"),
-        (torch.from_numpy(RAW).to_sparse(), "sparse or meta"),
-        (torch.empty(2, *SHAPE, device="meta"), "sparse or meta"),
+        (torch.from_numpy(RAW).to_sparse(), "sparse, nested, quantised or meta"),
+        (torch.empty(2, *SHAPE, device="meta"), "sparse, nested, quantised or meta"),
     ],
 )
 def test_bad_images_are_refused_in_a_sentence(x: object, says: str) -> None:
@@ -154,7 +154,7 @@ def test_whole_numbers_never_change(y: list[int]) -> None:
         ([1j, 2], "complex"),
         (np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"), "datetime64"),
         ([[1], [2, 3]], "one array"),
-        (torch.tensor([1, 2]).to_sparse(), "sparse or meta"),
+        (torch.tensor([1, 2]).to_sparse(), "sparse, nested, quantised or meta"),
         (torch.tensor([0.5, 2.0], dtype=torch.bfloat16), "fractions"),
     ],
 )
