@@ -25,6 +25,8 @@ from dualmix.errors import ConfigError, DualmixError
 from dualmix.learn.network import Classifier
 from dualmix.report.speed import Row
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_round_makes_all_calls_in_an_order_that_rotates() -> None:
     made: list[str] = []

@@ -296,6 +296,7 @@ def test_a_plugin(dualmix_: Command, tiny: list[str]) -> None:
     assert "--method.twist" in err
 
 
+@pytest.mark.slow
 def test_on_a_terminal(tiny: list[str], tmp_path: Path) -> None:
     """A real terminal of 80 columns gets colours and a moving line; what is piped on gets none."""
     master, slave = pty.openpty()
@@ -366,6 +367,7 @@ def test_what_cannot_work_is_said_before_the_work(
     assert code == 2 and says in err and err.count("\n") == 1 + err.count("note:")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_torch_is_imported(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "dualmix", "run", "er", "--store", str(tmp_path / "runs")]
     with heeded(signal.SIGINT):

@@ -97,6 +97,7 @@ Path({loaded!r}).touch()
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_waits_until_torch_is_loaded_and_is_not_lost(tmp_path: Path) -> None:
     """An interrupt inside torch's own loading ends in an abort of its C++ part, now and then."""
     loaded = tmp_path / "loaded"

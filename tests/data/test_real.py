@@ -9,9 +9,7 @@ from dualmix.errors import DataError
 
 from . import makers
 
-pytestmark = pytest.mark.slow
-
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 def test_cifar100_is_complete_in_another_order_and_loads_at_once(real_root):

@@ -90,13 +90,7 @@ def test_all_that_made_the_learner_is_in_the_file(tmp_path: Path) -> None:
         "shape": [1, 8, 8],
         "classes": 5,
         "seed": 8,
-        "model": {
-            "width": 2,
-            "head": "fixed",
-            "mean": [0.5],
-            "std": [0.25],
-            "precision": "float32",
-        },
+        "model": model.model_dump(mode="json"),
     }
     assert loaded.memory.capacity == 4
     assert loaded.lr == 0.3

@@ -26,7 +26,7 @@ from dualmix.sweeps.sweep import Entry, Job, entries, grid, sweep
 pytestmark = pytest.mark.slow
 
 TINY = {"model.width": 4, "method.memory": 20, "stream.first": 2, "save_every": 5}
-LONGER = {**TINY, "stream.epochs": 10, "save_every": 20}
+LONGER = {**TINY, "stream.epochs": 4, "save_every": 10}
 """Long enough to be seen alive, however late the sweep looks."""
 RESULTS = ("learner.safetensors", "confusion.npz", "scores.json")
 
@@ -110,7 +110,7 @@ def test_a_lost_node_repeats_only_its_runs_and_a_stopped_sweep_goes_on_to_the_sa
             ]
             begun = [line["step"] for line in log if line["event"] == "begin"]
             if entry.tries:
-                assert len(begun) == 2 and begun[1] >= 20 and "lost" in entry.fault
+                assert len(begun) == 2 and begun[1] >= 10 and "lost" in entry.fault
             else:
                 assert begun == [0]
             alone = run(entry.composed, Store(tmp_path / "alone"))

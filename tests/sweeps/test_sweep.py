@@ -124,7 +124,7 @@ def _kill_one(done: list[int]) -> Any:
 def test_a_killed_run_costs_one_retry_and_a_stopped_sweep_goes_on_to_the_same_bytes(
     tmp_path: Path,
 ) -> None:
-    longer = {**TINY, "stream.epochs": 10, "save_every": 20}
+    longer = {**TINY, "stream.epochs": 4, "save_every": 10}
     jobs = grid(["er", "er+dualmix"], range(1), values=longer)
     store, killed = Store(tmp_path / "swept"), []
     watch = _kill_one(killed)
