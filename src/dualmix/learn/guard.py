@@ -45,6 +45,7 @@ class Guard:
         self.asked = False
         self._answers: Answers | None = None
         self._owner: int | None = None
+        self._queue: list[None] = []
         self._steps = 0
         self._unread: deque[tuple[Undo, Callable[[], bool], int]] = deque()
         self._sound: Tensor | None = None
@@ -65,7 +66,7 @@ class Guard:
         """Change the learner; what raises before the first step, or with `weights` at any step,
         leaves it as it was.
         """
-        with self.lock:
+        with self._turn():
             self._read(learner, unread=1)
             undo, self._steps = Undo(learner, weights=weights), 0
             self._owner = threading.get_ident()
@@ -84,6 +85,21 @@ class Guard:
                 undo.seal()
                 self._unread.append((undo, _on_host(self._sound), learner.ages.steps))
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the lock; predictions leave it alone as soon as a change is waiting for it, since
+        Python's locks are not fair.
+        """
+        self._queue.append(None)
+        try:
+            self.lock.acquire()
+        finally:
+            self._queue.pop()
+        try:
+            yield
+        finally:
+            self.lock.release()
+
     def clean(self, learner: MemoryLearner) -> bool:
         """Whether what the change in the making has done so far can be taken back."""
         return not self._steps or learner.iterations > 1
@@ -97,11 +113,18 @@ class Guard:
     @contextmanager
     def replacing(self, learner: MemoryLearner) -> Iterator[None]:
         """Replace the whole state."""
-        with self.lock:
+        with self._turn():
             self._unread.clear()
             self._sound = None
-            yield
-            self._changed(learner)
+            self._owner = threading.get_ident()
+            try:
+                yield
+                self._changed(learner)
+            except BaseException:
+                self._answers = None
+                raise
+            finally:
+                self._owner = None
 
     @contextmanager
     def reading(self, learner: MemoryLearner) -> Iterator[None]:
@@ -118,7 +141,7 @@ class Guard:
         if self.inside:
             return learner.answers()
         while True:
-            held, busy = self._answers, self._owner is not None
+            held, busy = self._answers, self._owner is not None or bool(self._queue)
             if held is not None and (busy or self.asked):
                 return held
             if self.lock.acquire(timeout=PATIENCE):
@@ -223,7 +246,7 @@ def replacing(call: C) -> C:
 
     @wraps(call)
     def load_state_dict(self: MemoryLearner, *given: Any, **named: Any) -> None:
-        with self.guard.replacing(self):
+        with nullcontext() if self.guard.inside else self.guard.replacing(self):
             call(self, *given, **named)
 
     return cast(C, load_state_dict)
