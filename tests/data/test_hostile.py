@@ -21,7 +21,7 @@ from dualmix.data.cache import platform_folder
 from dualmix.data.catalog import root as data_root
 from dualmix.data.source import check_room, open_file
 from dualmix.data.verify import listing, verify
-from dualmix.errors import DataError
+from dualmix.errors import ConfigError, DataError
 
 from . import fuzz, makers
 
@@ -248,7 +248,7 @@ def test_no_home_folder(monkeypatch):
     import platformdirs
 
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: Path("~/.cache/dualmix"))
-    with pytest.raises(DataError, match="set DUALMIX_DATA"):
+    with pytest.raises(ConfigError, match="set DUALMIX_DATA"):
         platform_folder()
     with pytest.raises(DataError, match="home folder is not known"):
         data_root("~nobody-of-this-name/data")

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from dualmix import engine, transforms
+from dualmix import engine
+from dualmix.learn import augment
 from tests.engine.building import needs_engine
 from tests.engine.trained import main
 
@@ -50,7 +51,7 @@ def test_torch_told_to_use_other_instructions(told: str) -> None:
 def test_images_are_those_of_torch() -> None:
     rng = np.random.default_rng(0)
     x = torch.rand(6, 3, 15, 20, generator=torch.Generator().manual_seed(0))
-    boxes = transforms.Crop().boxes(6, (15, 20), rng)
-    torch.testing.assert_close(engine.crop(x, boxes), transforms.crop(x, boxes))
-    torch.testing.assert_close(engine.grey(x, transforms.GREY), transforms.grey(x))
+    boxes = augment.Crop().boxes(6, (15, 20), rng)
+    torch.testing.assert_close(engine.crop(x, boxes), augment.crop(x, boxes))
+    torch.testing.assert_close(engine.grey(x, augment.GREY), augment.grey(x))
     torch.testing.assert_close(engine.means(x), x.mean((1, 2, 3), keepdim=True))

@@ -196,14 +196,13 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Learner:
     recipe: Any = state.get("recipe")
     try:
         check_recipe(recipe, state.get("learner"))
-        kind = get_method(str(recipe.get("kind")), recipe.get("plugin"))
         settings = migrate(
-            {"method": {"kind": kind.kind, **recipe["method"]}, "model": recipe["model"]}
+            {"method": {"kind": recipe["kind"], **recipe["method"]}, "model": recipe["model"]}
         )
+        kind = get_method(str(settings["method"].pop("kind")), recipe.get("plugin"))
     except (UnsoundError, KeyError, TypeError, ValueError, AttributeError) as fault:
         raise StoreError(f"{path} is not a saved learner: {fault}.") from fault
     try:
-        settings["method"].pop("kind")
         learner = build(
             kind(**settings["method"]),
             tuple(recipe["shape"]),
