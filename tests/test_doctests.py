@@ -13,7 +13,7 @@ import dualmix
 MODULES = sorted(
     found.name
     for found in pkgutil.walk_packages(dualmix.__path__, "dualmix.")
-    if not found.name.endswith("__main__")
+    if not found.name.rpartition(".")[2].startswith("_")  # __main__, and the engine's libraries
 )
 
 

@@ -241,13 +241,7 @@ class FolderMirror:
 
 
 def _joined(ours: bytes, theirs: bytes) -> bytes:
-    """Return two logs as one: what they share, then what is theirs alone, then what is ours.
-
-    Examples
-    --------
-    >>> _joined(b"a\\nb\\n", b"a\\nc\\n")
-    b'a\\nc\\nb\\n'
-    """
+    """Return two logs as one: what they share, then what is theirs alone, then what is ours."""
     mine, others = ours.splitlines(), [line for line in theirs.splitlines() if _is_entry(line)]
     shared = 0
     while shared < min(len(mine), len(others)) and mine[shared] == others[shared]:
