@@ -241,7 +241,13 @@ class FolderMirror:
 
 
 def _joined(ours: bytes, theirs: bytes) -> bytes:
-    """Return two logs as one: what they share, then what is theirs alone, then what is ours."""
+    r"""Return two logs as one: what they share, then what is theirs alone, then what is ours.
+
+    Examples
+    --------
+    >>> _joined(b'{"a": 1}\n{"b": 2}\n', b'{"a": 1}\n{"c": 3}\n')
+    b'{"a": 1}\n{"c": 3}\n{"b": 2}\n'
+    """
     mine, others = ours.splitlines(), [line for line in theirs.splitlines() if _is_entry(line)]
     shared = 0
     while shared < min(len(mine), len(others)) and mine[shared] == others[shared]:
