@@ -26,7 +26,7 @@ from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
 from dualmix.learn.augment import NAMES, transform
 from dualmix.learn.class_ages import ClassAges
-from dualmix.learn.common import Parts, sgd_step, take_in
+from dualmix.learn.common import Parts, take_in
 from dualmix.learn.network import POOL, Block, Classifier, ReducedResNet18
 from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Learner
@@ -88,7 +88,7 @@ def floor(images: int = 2 * BATCH) -> Call:
     def step() -> None:
         model.zero_grad()
         F.cross_entropy(model(x), y).backward()
-        sgd_step(model.parameters(), LR, 0.0)
+        model.arithmetic.descend(model.parameters(), LR)
 
     return step
 
@@ -169,7 +169,7 @@ def profile(rounds: int, *, repeats: int = 10) -> list[Row]:
         made.model.zero_grad()
         for one in (new, old):
             F.cross_entropy(made.model(one.x), one.y).backward()
-        sgd_step(made.model.parameters(), LR, 0.0)
+        made.model.arithmetic.descend(made.model.parameters(), LR)
 
     def rehearsed() -> None:
         made.memory[made.retrieve(made.memory, new, made.model, made.rng["retrieve"])]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dualmix.engine.head import linear as linear
     from dualmix.engine.head import matmul as matmul
     from dualmix.engine.head import row_norms as row_norms
+    from dualmix.engine.head import total as total
+    from dualmix.engine.head import unit as unit
     from dualmix.engine.images import crop as crop
     from dualmix.engine.images import grey as grey
     from dualmix.engine.images import means as means
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from dualmix.engine.network import features as features
 
 _HOMES = {
-    "head": ("cross_entropy", "descend", "linear", "matmul", "row_norms"),
+    "head": ("cross_entropy", "descend", "linear", "matmul", "row_norms", "total", "unit"),
     "images": ("crop", "grey", "means"),
     "library": ("BUILDS", "available", "current", "select"),
     "network": ("Folded", "each_gradient", "evaluate", "features"),

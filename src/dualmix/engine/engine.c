@@ -100,6 +100,14 @@ DOOR void dm_cross_entropy(const float *logits, int64_t rows, int64_t columns,
                              soft ? soft + n * columns : 0, slopes + n * columns);
 }
 
-DOOR void dm_descend(float *weights, const float *slopes, int64_t count, float lr, float decay) {
-    descend(weights, slopes, count, lr, decay);
+/* The length of a gradient that comes in pieces: finite only if all of it is. */
+DOOR double dm_length(const float *const *slopes, const int64_t *counts, int64_t pieces) {
+    double sum = 0;
+    for (long i = 0; i < pieces; i++) sum += squares(slopes[i], counts[i]);
+    return sqrt(sum);
+}
+
+DOOR void dm_descend(float *const *weights, const float *const *slopes, const int64_t *counts,
+                     int64_t pieces, float lr, float decay) {
+    for (long i = 0; i < pieces; i++) descend(weights[i], slopes[i], counts[i], lr, decay);
 }

@@ -103,7 +103,11 @@ _DOORS = {
         None,
         [c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p],
     ),
-    "dm_descend": (None, [c_void_p, c_void_p, c_int64, c_float, c_float]),
+    "dm_length": (c_double, [POINTER(c_void_p), POINTER(c_int64), c_int64]),
+    "dm_descend": (
+        None,
+        [POINTER(c_void_p), POINTER(c_void_p), POINTER(c_int64), c_int64, c_float, c_float],
+    ),
 }
 
 
