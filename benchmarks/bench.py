@@ -25,9 +25,10 @@ from benchmarks.timing import Call, interleaved, ratio_rows
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
 from dualmix.learn.augment import NAMES, transform
+from dualmix.learn.backbones import POOL, Block, ReducedResNet18
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.common import Parts, take_in
-from dualmix.learn.network import POOL, Block, Classifier, ReducedResNet18
+from dualmix.learn.network import Classifier
 from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Learner
 from dualmix.methods.dualmix import AdpMix, EnMix

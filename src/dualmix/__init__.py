@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from dualmix.errors import StoreError as StoreError
     from dualmix.errors import TrainingError as TrainingError
     from dualmix.learn.augment import transform as transform
+    from dualmix.learn.backbones import ReducedResNet18 as ReducedResNet18
+    from dualmix.learn.backbones import register_backbone as register_backbone
     from dualmix.learn.memory import Memory as Memory
     from dualmix.learn.network import Classifier as Classifier
-    from dualmix.learn.network import ReducedResNet18 as ReducedResNet18
     from dualmix.learn.replay import Replay as Replay
     from dualmix.learn.sampling import Reservoir as Reservoir
     from dualmix.learn.sampling import Uniform as Uniform
@@ -41,11 +42,16 @@ if TYPE_CHECKING:
     from dualmix.methods import ERACE as ERACE
     from dualmix.methods import GSS as GSS
     from dualmix.methods import MIR as MIR
+    from dualmix.methods import NCM as NCM
     from dualmix.methods import SCR as SCR
+    from dualmix.methods import SLDA as SLDA
     from dualmix.methods import DERpp as DERpp
+    from dualmix.methods import FeCAM as FeCAM
     from dualmix.methods import Finetune as Finetune
     from dualmix.methods import GDumb as GDumb
     from dualmix.methods import Mixing as Mixing
+    from dualmix.methods import RanDumb as RanDumb
+    from dualmix.methods import Ridge as Ridge
     from dualmix.methods.dualmix import AdpMix as AdpMix
     from dualmix.methods.dualmix import EnMix as EnMix
     from dualmix.methods.dualmix import View as View
@@ -80,7 +86,8 @@ _HOMES = {
     ),
     "learn.augment": ("transform",),
     "learn.memory": ("Memory",),
-    "learn.network": ("Classifier", "ReducedResNet18"),
+    "learn.backbones": ("ReducedResNet18", "register_backbone"),
+    "learn.network": ("Classifier",),
     "learn.replay": ("Replay",),
     "learn.sampling": ("Reservoir", "Uniform"),
     "learn.types": ("Batch", "Learner", "Placement"),
@@ -92,11 +99,16 @@ _HOMES = {
         "ERACE",
         "GSS",
         "MIR",
+        "NCM",
         "SCR",
+        "SLDA",
         "DERpp",
+        "FeCAM",
         "Finetune",
         "GDumb",
         "Mixing",
+        "RanDumb",
+        "Ridge",
     ),
     "methods.dualmix": ("AdpMix", "EnMix", "View"),
     "registry": ("Method", "register"),

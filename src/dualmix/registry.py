@@ -31,6 +31,8 @@ class Method(Settings):
     """The frozen settings of a method; `build` makes the learner."""
 
     kind: ClassVar[str]
+    trains: ClassVar[bool] = True
+    """Whether it trains the network; if not, vectors are its features as they are."""
 
     @abstractmethod
     def build(self, model: Classifier, rng: Rng) -> Learner:

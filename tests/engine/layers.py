@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dualmix import engine
-from dualmix.learn.network import ReducedResNet18
+from dualmix.learn.backbones import ReducedResNet18
 
 TIMES = 20
 """Our error may be so many times torch's own float32 error."""

@@ -14,8 +14,9 @@ from torch.func import functional_call, grad, vmap
 
 from dualmix import engine
 from dualmix.errors import ConfigError, InputError
+from dualmix.learn.backbones import ReducedResNet18, initialise
 from dualmix.learn.modes import frozen_bn, virtual_step
-from dualmix.learn.network import Classifier, ReducedResNet18, _initialise
+from dualmix.learn.network import Classifier
 from tests.engine.building import needs_engine
 
 pytestmark = needs_engine
@@ -23,7 +24,7 @@ pytestmark = needs_engine
 
 def network(width: int = 5, shape: tuple[int, int, int] = (3, 16, 16)) -> ReducedResNet18:
     made = ReducedResNet18(shape, width)
-    _initialise(made, 0)
+    initialise(made, 0)
     return made.to(memory_format=torch.channels_last)
 
 

@@ -109,10 +109,10 @@ def test_networks_give_the_same_bytes() -> None:
 
 def test_weights_in_another_layout_give_the_same_bytes() -> None:
     torch.manual_seed(0)
-    from dualmix.learn.network import ReducedResNet18, _initialise
+    from dualmix.learn.backbones import ReducedResNet18, initialise
 
     network = ReducedResNet18((3, 16, 16), 6)
-    _initialise(network, 0)
+    initialise(network, 0)
     x = torch.rand(4, 3, 16, 16)
     found = []
     for layout in (torch.contiguous_format, torch.channels_last):

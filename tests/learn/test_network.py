@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from scipy import stats
 
 from dualmix.errors import ConfigError, InputError
+from dualmix.learn.backbones import Block, ReducedResNet18
 from dualmix.learn.modes import eval_mode, fused_bn
-from dualmix.learn.network import Block, Classifier, ReducedResNet18
+from dualmix.learn.network import Classifier
 
 
 def small(shape: tuple[int, int, int] = (1, 8, 8), **more: Any) -> Classifier:

@@ -13,6 +13,7 @@ from dualmix.data.config import Data
 from dualmix.data.stream import Stream
 from dualmix.engine.library import available
 from dualmix.learn.augment import check_name
+from dualmix.learn.types import Shape
 from dualmix.plugins import code_of
 from dualmix.registry import Method
 from dualmix.settings import Settings, setting
@@ -26,6 +27,26 @@ MethodT = TypeVar("MethodT", bound=Method)
 class Model(Settings):
     """The network."""
 
+    name: str = setting(
+        "auto",
+        "backbone: reduced-resnet18, resnet18 (as for ImageNet), mlp, linear (the head alone), one "
+        "of a plugin, or a name of timm where it is installed; auto: reduced-resnet18 for images, "
+        "mlp for vectors",
+        paper="reduced ResNet-18",
+        source="reference",
+    )
+    hidden: int = setting(256, "units of each hidden layer of an mlp", ge=1, le=65_536)
+    weights: str = setting(
+        "", "safetensors file of weights that the backbone begins with; none: drawn from the seed"
+    )
+    frozen: bool = setting(False, "the backbone stays as it is: only the head learns")
+    statistics: Literal["ref", "unbiased"] = setting(
+        "ref",
+        "batch-norm in answers: running statistics as the reference code has them, which begin at "
+        "0 and 1 and lag behind for the first batches; or unbiased, without that start (the "
+        "default of dualmix.create)",
+        source="reference",
+    )
     width: int = setting(
         20,
         "channels of the first stage",
@@ -61,11 +82,12 @@ class Model(Settings):
         "a CPU where it was built, else torch",
     )
 
-    def resolved(self, device: str) -> Literal["torch", "native"]:
+    def resolved(self, device: str, shape: Shape = (3, 32, 32)) -> Literal["torch", "native"]:
         """Return the engine that runs the network: what ``auto`` stands for on this machine."""
         if self.engine != "auto":
             return self.engine
-        usable = device == "cpu" and self.precision == "float32" and available()
+        known = self.name in ("auto", "reduced-resnet18") and len(shape) == 3
+        usable = known and device == "cpu" and self.precision == "float32" and available()
         return "native" if usable else "torch"
 
     @model_validator(mode="after")

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dualmix.errors import ConfigError
 from dualmix.learn.arithmetic import TORCH, Arithmetic, Engine, arithmetic
 from dualmix.learn.lazy import torch
 from dualmix.learn.types import Transform
+from dualmix.learn.vector_augment import is_name, vector_transform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -251,10 +253,15 @@ def standard(*, per_sample: bool = True, jitter_p: float = 0.8, engine: Engine =
 
 
 def transform(
-    name: str, *, per_sample: bool = True, jitter_p: float = 0.8, engine: Engine = "torch"
+    name: str,
+    *,
+    per_sample: bool = True,
+    jitter_p: float = 0.8,
+    engine: Engine = "torch",
+    vectors: bool = False,
 ) -> Transform:
     """Return an augmentation by name: standard, identity, flip, jitter, grey, crop, or crop-S with
-    a strength S.
+    a strength S; for vectors standard, identity, noise or dropout (see `vector_augment`).
 
     Examples
     --------
@@ -262,6 +269,16 @@ def transform(
     (0.2, 0.5)
     """
     check_name(name)
+    if vectors and name != "identity":
+        found = vector_transform(name)
+        if found is None:
+            raise ConfigError(
+                f"The augmentation {name} is for images, but the learner is for vectors: give "
+                "standard, noise, dropout or identity."
+            )
+        return found
+    if is_name(name):
+        raise ConfigError(f"The augmentation {name} is for vectors: give one for images.")
     if name.startswith("crop-"):
         scale = crop_range(name.removeprefix("crop-"))
         return Crop(scale=scale, per_sample=per_sample, engine=engine)
@@ -277,12 +294,15 @@ def transform(
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError unless a name is in `NAMES`, or crop-S with a strength S as in crop-0.8."""
+    """Raise ValueError unless a name is in `NAMES`, crop-S with a strength S as in crop-0.8, or one
+    for vectors.
+    """
     if name.startswith("crop-"):
         crop_range(name.removeprefix("crop-"))
-    elif name not in NAMES:
+    elif name not in NAMES and not is_name(name):
         raise ValueError(
-            f"there is no augmentation {name!r}: choose {', '.join(NAMES)} or crop-S, e.g. crop-0.8"
+            f"there is no augmentation {name!r}: choose {', '.join(NAMES)} or crop-S, e.g. "
+            "crop-0.8; for vectors standard, identity, noise or dropout"
         )
 
 

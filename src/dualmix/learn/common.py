@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dualmix.learn.answers import Answers
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.guard import GUARDED, Guard, pausing, reading, replacing
-from dualmix.learn.inputs import as_labels, as_pixels
+from dualmix.learn.inputs import as_labels, as_rows
 from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
 from dualmix.learn.modes import replica
@@ -49,7 +50,7 @@ def take_in(parts: Parts, x: ImagesLike, y: LabelsLike) -> Arrival:
     """Check a batch, give new labels a column and note the classes' ages; a batch that is refused
     changes nothing.
     """
-    raw = as_pixels(x, parts.model.shape)
+    raw = as_rows(x, parts.model.shape)
     columns = parts.model.admit(as_labels(y, len(raw)))
     parts.ages.note(columns.numpy())
     return Arrival(raw, columns, Batch(parts.model.pixels(raw), columns.to(parts.model.device)))
@@ -83,7 +84,7 @@ class MemoryLearner:
     Threads may share a learner: calls that change it come one after the other, `state_dict` returns
     copies, and `predict` goes on while a batch is learned, from the weights before that batch. What
     a subclass defines is guarded alike; a `predict` of its own waits for the batch, so rather
-    define `scores`. A process that forks must not have used two torch threads (torch's own limit:
+    define `scorer`. A process that forks must not have used two torch threads (torch's own limit:
     the child hangs).
 
     A step whose loss or gradient is not finite raises `TrainingError` before it is taken, and the
@@ -160,7 +161,7 @@ class MemoryLearner:
             lost.backward()
             self.step(lost.detach())
 
-    def scores(self, network: Classifier) -> Callable[[Tensor], Tensor]:
+    def scorer(self, network: Classifier) -> Callable[[Tensor], Tensor]:
         """Return what scores the classes for images in [0, 1]: the head.
 
         Parameters
@@ -174,11 +175,59 @@ class MemoryLearner:
     def answers(self) -> Answers:
         """Return what the learner predicts from, as a copy."""
         network = replica(self.model)
-        return Answers(network, self.scores(network))
+        return Answers(network, self.scorer(network))
 
-    def predict(self, x: ImagesLike) -> Labels:
-        """Return the most likely label among those seen so far; nothing changes."""
-        return self.guard.answers(self).predict(x)
+    def predict(
+        self, x: ImagesLike, *, at_least: float = 0.0, unknown: int | str | None = None
+    ) -> Labels:
+        """Return the most likely label among those seen so far; nothing changes.
+
+        Parameters
+        ----------
+        at_least
+            The probability below which the answer is `unknown`; 0: there is always a label.
+        unknown
+            The answer where no class is likely enough; none: -1, or "unknown" where labels are
+            text.
+        """
+        return self.guard.answers(self).predict(x, at_least=at_least, unknown=unknown)
+
+    def scores(self, x: ImagesLike) -> NDArray[np.float32]:
+        """Return a score per row and class (logits of a head), classes in the order of
+        `classes_`; nothing changes.
+        """
+        return self.guard.answers(self).scores(x)
+
+    def predict_proba(self, x: ImagesLike) -> NDArray[np.float32]:
+        """Return a probability per row and class, classes in the order of `classes_`: the softmax
+        of `scores`; nothing changes.
+        """
+        return self.guard.answers(self).predict_proba(x)
+
+    def top_k(self, x: ImagesLike, k: int = 5) -> tuple[Labels, NDArray[np.float32]]:
+        """Return the `k` most likely labels per row, the likeliest first, and their probabilities;
+        nothing changes.
+        """
+        return self.guard.answers(self).top_k(x, k)
+
+    def embed(self, x: ImagesLike) -> NDArray[np.float32]:
+        """Return the network's features of each row; nothing changes."""
+        return self.guard.answers(self).embed(x)
+
+    @property
+    def classes_(self) -> Labels:
+        """The labels seen so far, in the order in which they came."""
+        labels: Labels = np.asarray(self.model.labels)
+        return labels
+
+    def __repr__(self) -> str:
+        made = getattr(self, "recipe", None)
+        name = made["kind"] if made else type(self).__name__
+        known, rows = len(self.model.labels), len(self.memory)
+        return (
+            f"<{name} for {'x'.join(map(str, self.model.shape))}: {known} classes after "
+            f"{self.ages.steps} batches, memory {rows} of {self.memory.capacity}>"
+        )
 
     @pausing
     def consolidate(self) -> None:

@@ -8,13 +8,58 @@ import numpy as np
 
 from dualmix.errors import InputError
 from dualmix.learn.lazy import torch
-from dualmix.learn.types import ImagesLike, Labels, LabelsLike
+from dualmix.learn.types import ImagesLike, Labels, LabelsLike, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
+def as_rows(x: ImagesLike, shape: Shape) -> Tensor:
+    """Return images or vectors as they are stored: see `as_pixels` and `as_vectors`."""
+    return as_vectors(x, shape) if len(shape) == 1 else as_pixels(x, shape)
+
+
+def as_vectors(x: ImagesLike, shape: Shape) -> Tensor:
+    """Return vectors as float32 rows (n, d).
+
+    Parameters
+    ----------
+    x
+        (n, d), finite numbers of any range.
+    shape
+        (d,) that the learner was made for.
+    """
+    if not isinstance(x, torch.Tensor):
+        x = _array(x, "Vectors")
+        if x.dtype.kind not in "iufb" or x.dtype.itemsize > 8:
+            raise InputError(f"Vectors must be numbers, but they are {x.dtype}: convert them.")
+        x = torch.from_numpy(np.array(x, np.float64 if x.dtype.kind in "iu" else None, order="C"))
+    _dense(x, "Vectors")
+    if x.ndim != 2 or tuple(x.shape[1:]) != shape:
+        raise InputError(_vector_fault(tuple(x.shape), shape[0]))
+    if not len(x):
+        raise InputError("The batch is empty: give at least one vector.")
+    if x.is_complex():
+        raise InputError("Vectors must be real numbers, but they are complex: convert them.")
+    rows = x.detach().float().contiguous()
+    if not bool(torch.isfinite(rows).all()):
+        raise InputError(
+            "The vectors hold NaN, infinite or too large numbers (above 3.4e38): clean the batch "
+            "before it is learned."
+        )
+    return rows
+
+
+def _vector_fault(got: tuple[int, ...], want: int) -> str:
+    if got == (want,):
+        return f"Vectors must be a batch (n, {want}), but this is one vector: give x[None]."
+    return (
+        f"Vectors must be (n, {want}), but they are {got}: flatten them, or make a learner for "
+        "their shape."
+    )
+
+
+def as_pixels(x: ImagesLike, shape: Shape) -> Tensor:
     """Return images as uint8 rows (n, H, W, C), the layout that is stored and that the network
     reads fastest.
 
@@ -86,11 +131,16 @@ def _rounded(x: Tensor) -> Tensor:
     return (x * 255).round().to(torch.uint8)
 
 
-def _shape_fault(got: tuple[int, ...], want: tuple[int, int, int]) -> str:
+def _shape_fault(got: tuple[int, ...], want: Shape) -> str:
     channels, height, width = want
     asked = f"(n, {channels}, {height}, {width})"
     if len(got) == 3 and got == want:
         return f"Images must be a batch {asked}, but this is one image {got}: give x[None]."
+    if got[1:] == (height, width) and channels == 1:
+        return (
+            f"Images must be {asked}, but they have no axis for their one channel {got}: give "
+            "x[:, None]."
+        )
     if len(got) == 4 and got[1:] == (height, width, channels):
         return (
             f"Images must be {asked}, but their channels come last {got}: give "

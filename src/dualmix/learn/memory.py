@@ -5,16 +5,31 @@ and retrieval decide which.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from dualmix.errors import ConfigError
 from dualmix.learn.lazy import F, torch
-from dualmix.learn.types import Batch, Placement, Slots
+from dualmix.learn.types import Batch, Placement, Shape, Slots
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def floats(raw: Tensor) -> Tensor:
+    """Turn stored rows into what a network takes: uint8 (n, H, W, C) into images (n, C, H, W) in
+    [0, 1] without moving a byte of the layout, vectors into float32.
+    """
+    return raw.permute(0, 3, 1, 2).float().div_(255) if raw.ndim == 4 else raw.float()
+
+
+def _kept(rows: Tensor, table: Tensor) -> Tensor:
+    """Return rows as a table keeps them: float16 ends at 65504, and what is beyond is cut there."""
+    if table.dtype == torch.float16:
+        most = torch.finfo(torch.float16).max
+        rows = rows.clamp(-most, most)
+    return rows.to(table)
 
 
 class Overwritten(NamedTuple):
@@ -33,7 +48,7 @@ class Memory:
     Attributes
     ----------
     x
-        (capacity, H, W, C) uint8 images, exactly as they came.
+        (capacity, H, W, C) uint8 images, exactly as they came; or (capacity, d) vectors.
     y
         (capacity,) head columns.
     columns
@@ -47,18 +62,21 @@ class Memory:
     """
 
     def __init__(
-        self, capacity: int, shape: tuple[int, int, int], device: torch.device | str = "cpu"
+        self,
+        capacity: int,
+        shape: Shape,
+        device: torch.device | str = "cpu",
+        vectors: Literal["float32", "float16"] = "float32",
     ) -> None:
         if capacity < 0:
-            raise ConfigError(f"memory is {capacity}, but must be 0 or more images.")
-        channels, height, width = shape
+            raise ConfigError(f"memory is {capacity}, but must be 0 or more rows.")
+        row = shape if len(shape) == 1 else (*shape[1:], shape[0])
+        kind = torch.uint8 if len(shape) > 1 else getattr(torch, vectors)
         try:
-            self.x = torch.zeros(
-                (capacity, height, width, channels), dtype=torch.uint8, device=device
-            )
+            self.x = torch.zeros((capacity, *row), dtype=kind, device=device)
         except (RuntimeError, TypeError) as fault:
             raise ConfigError(
-                f"A memory of {capacity:,} images of {height}x{width}x{channels} bytes does not "
+                f"A memory of {capacity:,} rows of {'x'.join(map(str, row))} numbers does not "
                 "fit: make it smaller."
             ) from fault
         self.y = torch.zeros(capacity, dtype=torch.int64)
@@ -77,12 +95,12 @@ class Memory:
         return self._filled
 
     def __getitem__(self, slots: Slots) -> Batch:
-        """Return images in [0, 1] (channels first, laid out channels last) and head columns of the
-        given slots.
+        """Return images in [0, 1] (channels first, laid out channels last), or vectors, and head
+        columns of the given slots.
         """
         index = torch.from_numpy(slots)
         rows = self.x.index_select(0, index.to(self.x.device))
-        return Batch(rows.permute(0, 3, 1, 2).float().div_(255), self.y[index].to(self.x.device))
+        return Batch(floats(rows), self.y[index].to(self.x.device))
 
     def write(self, placement: Placement, raw: Tensor, y: Tensor) -> None:
         """File rows as an update decided; where two rows share a slot the later one stays.
@@ -92,7 +110,7 @@ class Memory:
         placement
             A slot for each row, -1 to drop it. Empty slots must be filled without a gap.
         raw, y
-            uint8 images (n, H, W, C) and their head columns.
+            Rows as `inputs.as_rows` returns them, and their head columns.
         """
         last = {int(slot): row for row, slot in enumerate(placement.slots) if slot >= 0}
         slots, rows = torch.tensor([*last], dtype=torch.int64), torch.tensor([*last.values()])
@@ -107,7 +125,7 @@ class Memory:
             raise IndexError(
                 f"slots {sorted(last)} leave a gap or exceed the capacity {self.capacity}"
             )
-        self.x[slots.to(self.x.device)] = raw[rows].to(self.x.device)
+        self.x[slots.to(self.x.device)] = _kept(raw[rows], self.x)
         self.y[slots] = y[rows]
         for name, column in placement.columns.items():
             shape = (self.capacity, *column.shape[1:])

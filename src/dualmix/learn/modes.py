@@ -14,7 +14,7 @@ from dualmix.learn.lazy import F, torch
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from dualmix.learn.network import Classifier, ReducedResNet18
+    from dualmix.learn.network import Classifier
 
 CHUNK = 50
 """Images that are looked at together: larger chunks are no quicker and take more memory."""
@@ -50,14 +50,19 @@ def frozen_bn(model: nn.Module) -> Iterator[None]:
     """Let batch-norm use its running statistics and leave them alone, while gradients flow as in
     training.
     """
-    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    norms = [
+        module
+        for module in model.modules()
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+    ]
+    training = [norm.training for norm in norms]
     for norm in norms:
         norm.eval()
     try:
         yield
     finally:
-        for norm in norms:
-            norm.train()
+        for norm, mode in zip(norms, training, strict=True):
+            norm.train(mode)
 
 
 @contextmanager
@@ -88,7 +93,7 @@ def replica(model: Classifier) -> Classifier:
     """
     twin = copy.copy(model)
     with torch.no_grad():
-        twin._fused = _fuse(model.backbone)
+        twin._fused = _fuse(_corrected(model.backbone) if model.unbiased else model.backbone)
         twin._parameters = {
             name: torch.nn.Parameter(getattr(model, name).clone(), requires_grad=False)
             for name in model._parameters
@@ -110,13 +115,34 @@ def fused_bn(model: Classifier) -> Iterator[None]:
             model._fused = None
 
 
-def _fuse(network: ReducedResNet18) -> Callable[[Tensor], Tensor]:
+def _corrected(network: nn.Module) -> nn.Module:
+    """Return a copy whose batch-norms have running statistics without their start.
+
+    After n batches a running mean with momentum m is a weighted mean of theirs and, by (1 - m)^n,
+    of the 0 that it began with; the variance likewise began with 1 (the correction of Kingma and
+    Ba, 2015, arXiv:1412.6980, section 3)."""
+    twin = copy.deepcopy(network)
+    for norm in twin.modules():
+        if not isinstance(norm, torch.nn.modules.batchnorm._BatchNorm) or norm.momentum is None:
+            continue
+        if norm.running_mean is None or norm.running_var is None:
+            continue
+        start = (1 - norm.momentum) ** norm.num_batches_tracked.double()
+        if float(start) < 1:
+            norm.running_mean.copy_(norm.running_mean.double() / (1 - start))
+            norm.running_var.copy_(((norm.running_var.double() - start) / (1 - start)).clamp(min=0))
+    return twin
+
+
+def _fuse(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """Return the network's features in evaluation mode as a function of images, with the weights
     that it has now.
     """
     from dualmix import engine
-    from dualmix.learn.network import POOL, Block
+    from dualmix.learn.backbones import POOL, Block, ReducedResNet18
 
+    if not isinstance(network, ReducedResNet18):
+        return copy.deepcopy(network).eval().requires_grad_(False)
     if network.engine == "native":
         return engine.Folded(network)
 

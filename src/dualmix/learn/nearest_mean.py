@@ -31,7 +31,7 @@ def class_means(model: Classifier, memory: Memory) -> Tensor:
     A class without a stored image gets a direction drawn for its column: features are not negative,
     so that it is hardly ever the nearest one while another class has a mean."""
     classes = len(model.labels)
-    sums = torch.zeros(classes, model.backbone.features, device=model.device)
+    sums = torch.zeros(classes, model.features, device=model.device)
     model = model if model._fused else replica(model)
     with torch.no_grad():
         for start in range(0, len(memory), ROWS):

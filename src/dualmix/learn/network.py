@@ -1,12 +1,11 @@
-"""The reduced ResNet-18 and a linear head that is fixed or grows with the classes.
-
-ResNet: He et al., 2016, arXiv:1512.03385. The reduced ResNet-18, with fewer channels per layer:
-Lopez-Paz and Ranzato, 2017, arXiv:1706.08840."""
+"""A classifier: a backbone and a linear head that is fixed or grows with the classes."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Literal
 
@@ -18,109 +17,10 @@ from torch import Tensor, nn
 from dualmix import engine as native
 from dualmix.errors import ConfigError, InputError
 from dualmix.learn.arithmetic import Arithmetic, Engine, arithmetic
-from dualmix.learn.types import Labels
+from dualmix.learn.backbones import ReducedResNet18, initialise, length_of
+from dualmix.learn.memory import floats
+from dualmix.learn.types import Labels, Shape
 from dualmix.rng import generator
-
-POOL = 4
-NARROW = 16
-"""Below this many channels oneDNN's strided 1x1 convolution overruns its workspace
-(uxlfoundation/oneDNN#6035).
-"""
-
-
-class Conv(nn.Conv2d):
-    """A convolution of zeros until `_initialise` fills it: torch's own generator, which is global,
-    draws nothing.
-    """
-
-    def reset_parameters(self) -> None:
-        """Set the weights to zeros."""
-        self.weight.data.zero_()
-
-
-class Block(nn.Module):
-    """conv-BN-ReLU-conv-BN plus shortcut, then ReLU; a 1x1 conv and BN on the shortcut where the
-    shape changes.
-    """
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = Conv(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = Conv(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.thin = stride if inputs < NARROW else 1
-        self.shortcut = (
-            nn.Sequential(
-                Conv(inputs, outputs, 1, stride // self.thin, bias=False), nn.BatchNorm2d(outputs)
-            )
-            if stride != 1 or inputs != outputs
-            else nn.Identity()
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the block's feature map."""
-        out: Tensor = self.bn1(self.conv1(x)).relu_()
-        out = self.bn2(self.conv2(out))
-        return out.add_(self.shortcut(x[:, :, :: self.thin, :: self.thin])).relu_()
-
-
-class ReducedResNet18(nn.Module):
-    """Basic blocks [2, 2, 2, 2] of widths w, 2w, 4w, 8w on a 3x3 stem without max-pooling, then 4x4
-    average pooling.
-
-    A stage halves the map only while it stays at least as large as the pooling window, so that
-    images below 32 pixels work too; at 32 pixels and above this is the network of the paper's
-    baselines.
-
-    Attributes
-    ----------
-    features
-        Length of the feature vector: 160 at 32 pixels, 640 at 64 and at 84 (width 20).
-    """
-
-    def __init__(
-        self,
-        shape: tuple[int, int, int] = (3, 32, 32),
-        width: int = 20,
-        engine: Engine = "torch",
-    ) -> None:
-        super().__init__()
-        self.engine: Engine = engine
-        channels, *sides = shape
-        if min(sides) < POOL:
-            raise ConfigError(
-                f"Images of {sides[0]}x{sides[1]} pixels are too small: the least is {POOL}x{POOL}."
-            )
-        self.stem = Conv(channels, width, 3, 1, 1, bias=False)
-        self.bn = nn.BatchNorm2d(width)
-        blocks: list[nn.Module] = []
-        inputs = width
-        for stage in range(4):
-            halved = [math.ceil(side / 2) for side in sides]
-            stride = 2 if stage and min(halved) >= POOL else 1
-            sides = halved if stride == 2 else sides
-            outputs = width * 2**stage
-            blocks += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
-            inputs = outputs
-        self.blocks = nn.Sequential(*blocks)
-        self.features = inputs * math.prod(side // POOL for side in sides)
-
-    def forward(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
-        """Return one feature vector per image.
-
-        Parameters
-        ----------
-        groups
-            Sizes of consecutive batches in `x`, each of which has a pass of its own: in training
-            its own statistics. None: one batch.
-        """
-        if self.engine == "native":
-            return native.features(self, x, groups)
-        if groups is not None and len(groups) > 1:
-            return torch.cat([self(part) for part in x.split(list(groups))])
-        x = self.blocks(self.bn(self.stem(x)).relu_())
-        return F.avg_pool2d(x, POOL).flatten(1)
 
 
 class Classifier(nn.Module):
@@ -130,7 +30,7 @@ class Classifier(nn.Module):
     Parameters
     ----------
     shape
-        (C, H, W) of the images.
+        (C, H, W) of the images, or (d,) of the vectors.
     classes
         Columns of a fixed head, all of which take part in the softmax from the start; None: the
         head grows.
@@ -146,9 +46,20 @@ class Classifier(nn.Module):
         float32 all the same.
     engine
         What runs the network: ``torch``, or ``native``, the C kernels of `dualmix.engine`.
+    backbone
+        A module that returns a vector per row, with the weights it has; none: a reduced ResNet-18
+        with weights drawn from the seed.
+    frozen
+        The backbone stays as it is: only the head learns.
+    unbiased
+        Answers use batch-norm's running statistics without their start at 0 and 1, as Adam corrects
+        its moments: a tenth per batch takes some 20 batches to forget it. What is learned does not
+        change.
 
     Attributes
     ----------
+    features
+        Length of the backbone's vectors.
     cosine
         Above 0: logits are this many times the cosines of features and head rows, without a bias.
     """
@@ -158,7 +69,7 @@ class Classifier(nn.Module):
 
     def __init__(
         self,
-        shape: tuple[int, int, int],
+        shape: Shape,
         *,
         classes: int | None = None,
         seed: int = 0,
@@ -168,6 +79,9 @@ class Classifier(nn.Module):
         precision: Literal["float32", "bfloat16"] = "float32",
         device: str | torch.device = "cpu",
         engine: Engine = "torch",
+        backbone: nn.Module | None = None,
+        frozen: bool = False,
+        unbiased: bool = False,
     ) -> None:
         super().__init__()
         if engine == "native" and (precision != "float32" or torch.device(device).type != "cpu"):
@@ -178,22 +92,30 @@ class Classifier(nn.Module):
         if engine == "native":
             native.current()
         if mean and len(mean) != shape[0]:
-            raise ConfigError(
-                f"model.mean has {len(mean)} numbers, but the images have {shape[0]} channels."
-            )
+            raise ConfigError(f"model.mean has {len(mean)} numbers, but the {_rows_of(shape)}.")
         self.shape, self.classes, self.seed = shape, classes, seed
+        self.engine, self.frozen, self.unbiased = engine, frozen, unbiased
         self.precision: Literal["float32", "bfloat16"] = precision
         self.cosine = 0.0
         self.labels: list[int | str] = []
         self._fused: Callable[[Tensor], Tensor] | None = None
         self._columns: dict[int | str, int] = {}
-        self.backbone = ReducedResNet18(shape, width, engine)
-        _initialise(self.backbone, seed)
-        self.weight = nn.Parameter(torch.empty(0, self.backbone.features))
+        self._initial: dict[str, Tensor] | None = None
+        self.backbone: nn.Module
+        if backbone is None:
+            self.backbone = ReducedResNet18(shape, width, engine)
+            initialise(self.backbone, seed)
+        else:
+            self.backbone = backbone
+            self._initial = copy.deepcopy(backbone.state_dict())
+        self.backbone.requires_grad_(not frozen)
+        self.features = length_of(self.backbone, shape)
+        self.weight = nn.Parameter(torch.empty(0, self.features))
         self.bias = nn.Parameter(torch.empty(0))
         self._grow(classes or 0)
-        self.register_buffer("mean", torch.tensor(tuple(mean)).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(tuple(std)).view(-1, 1, 1), persistent=False)
+        axes = (-1, 1, 1) if len(shape) == 3 else (-1,)
+        self.register_buffer("mean", torch.tensor(tuple(mean)).view(axes), persistent=False)
+        self.register_buffer("std", torch.tensor(tuple(std)).view(axes), persistent=False)
         self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
@@ -204,22 +126,31 @@ class Classifier(nn.Module):
     @property
     def arithmetic(self) -> Arithmetic:
         """The engine's sums and products."""
-        return arithmetic(self.backbone.engine)
+        return arithmetic(self.engine)
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Return the weights that learn: not those of a frozen backbone."""
+        return (weight for weight in super().parameters(recurse) if weight.requires_grad)
+
+    def train(self, mode: bool = True) -> Classifier:
+        """Set training or evaluation mode; a frozen backbone stays in evaluation."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
 
     def pixels(self, raw: Tensor) -> Tensor:
-        """Turn uint8 rows (n, H, W, C) into floats (n, C, H, W) in [0, 1] without moving a byte of
-        the layout.
-        """
-        return raw.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
+        """Turn rows as they are stored into what the network takes (`memory.floats`)."""
+        return floats(raw.to(self.device, non_blocking=True))
 
     def normalised(self, x: Tensor) -> Tensor:
-        """Return images in [0, 1] as the backbone takes them."""
+        """Return images in [0, 1], or vectors, as the backbone takes them."""
         return (x - self.mean) / self.std if len(self.mean) else x
 
     def embed(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """Return the features of images in [0, 1]; groups as in `ReducedResNet18.forward`."""
         normal = self.normalised(x)
-        network = self._fused or partial(self.backbone, groups=groups)
+        network = self._fused or partial(self._run, groups=groups)
         if self.precision == "float32":
             return network(normal)
         with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
@@ -232,6 +163,13 @@ class Classifier(nn.Module):
             return self._logits(features)
         with torch.autocast(self.device.type, torch.bfloat16):
             return self._logits(features).float()
+
+    def _run(self, x: Tensor, groups: Sequence[int] | None) -> Tensor:
+        with torch.no_grad() if self.frozen else nullcontext():
+            if isinstance(self.backbone, ReducedResNet18):
+                return self.backbone(x, groups)
+            sizes = [len(x)] if groups is None else list(groups)
+            return torch.cat([self.backbone(part) for part in x.split(sizes)])
 
     def _logits(self, features: Tensor) -> Tensor:
         if not self.cosine:
@@ -282,9 +220,12 @@ class Classifier(nn.Module):
 
     def reset(self) -> None:
         """Go back to the initial weights and statistics; labels keep their columns."""
-        _initialise(self.backbone, self.seed)
+        if self._initial is None:
+            initialise(self.backbone, self.seed)
+        else:
+            self.backbone.load_state_dict(self._initial)
         columns, device = len(self.weight), self.device
-        self.weight = nn.Parameter(torch.empty(0, self.backbone.features, device=device))
+        self.weight = nn.Parameter(torch.empty(0, self.features, device=device))
         self.bias = nn.Parameter(torch.empty(0, device=device))
         self._grow(columns)
 
@@ -297,6 +238,12 @@ class Classifier(nn.Module):
             fresh = torch.from_numpy(np.stack(rows)).to(self.device)
             self.weight = nn.Parameter(_longer(self.weight.detach(), fresh[:, :-1]))
             self.bias = nn.Parameter(_longer(self.bias.detach(), fresh[:, -1]))
+
+
+def _rows_of(shape: Shape) -> str:
+    if len(shape) == 1:
+        return f"vectors have {shape[0]}"
+    return f"images have {shape[0]} channels"
 
 
 def _longer(rows: Tensor, more: Tensor) -> Tensor:
@@ -319,15 +266,3 @@ def _head_row(
 ) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     bound = 1 / math.sqrt(features)
     return generator(seed, "head", column).uniform(-bound, bound, features + 1).astype(np.float32)
-
-
-def _initialise(backbone: nn.Module, seed: int) -> None:
-    """Fill weights as torch does (uniform within 1/sqrt(fan-in)), but from our generator."""
-    rng = generator(seed, "init")
-    for module in backbone.modules():
-        if isinstance(module, nn.Conv2d):
-            bound = 1 / math.sqrt(module.weight[0].numel())
-            drawn = rng.uniform(-bound, bound, tuple(module.weight.shape)).astype(np.float32)
-            module.weight.data.copy_(torch.from_numpy(drawn))
-        elif isinstance(module, nn.BatchNorm2d):
-            module.reset_parameters()

@@ -175,10 +175,10 @@ class Replay(MemoryLearner):
         by = self.model.arithmetic
         return cross_entropy(logits, y, self.tricks.softmax, old=old, known=known, by=by)
 
-    def scores(self, network: Classifier) -> Callable[[Tensor], Tensor]:
+    def scorer(self, network: Classifier) -> Callable[[Tensor], Tensor]:
         """Return what scores the classes: the head, or the nearest class mean."""
         if self.tricks.readout == "linear":
-            return super().scores(network)
+            return super().scorer(network)
         if self.means is None:
             if self.guard.asked:
                 return nearest_later(network, self.memory.copy())
@@ -247,7 +247,7 @@ class SeparatePasses:
         for frozen, run in groupby(self.waiting, lambda one: one.frozen):
             batches = list(run)
             with frozen_bn(self.model) if frozen else nullcontext():
-                if self.model.backbone.engine == "native":
+                if self.model.engine == "native":
                     self._pass(batches)
                 else:
                     for one in batches:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Slots = NDArray[np.int64]
 """Positions in the memory table."""
 
+Shape = tuple[int, ...]
+"""Of one row: (C, H, W) of an image, or (d,) of a vector."""
+
 State = dict[str, Any]
 """Nested plain dicts, lists, numbers, strings and tensors: what a snapshot can hold."""
 
@@ -34,8 +37,8 @@ Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Images ``x`` (n, C, H, W) in [0, 1] and labels ``y``: (n,) int64 head columns or (n, K) soft
-    rows.
+    """Images ``x`` (n, C, H, W) in [0, 1], or vectors (n, d), and labels ``y``: (n,) int64 head
+    columns or (n, K) soft rows.
 
     Attributes
     ----------

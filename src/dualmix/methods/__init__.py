@@ -11,12 +11,17 @@ from dualmix.methods.dualmix import Mixing
 from dualmix.methods.dvc import DVC
 from dualmix.methods.er import ER
 from dualmix.methods.er_ace import ERACE
+from dualmix.methods.fecam import FeCAM
 from dualmix.methods.finetune import Finetune
 from dualmix.methods.gdumb import GDumb
 from dualmix.methods.gss import GSS
 from dualmix.methods.mir import MIR
+from dualmix.methods.ncm import NCM
+from dualmix.methods.randumb import RanDumb
 from dualmix.methods.rehearsal import Host, Rehearsal
+from dualmix.methods.ridge import Ridge
 from dualmix.methods.scr import SCR
+from dualmix.methods.slda import SLDA
 
 __all__ = [
     "AGEM",
@@ -26,15 +31,20 @@ __all__ = [
     "ERACE",
     "GSS",
     "MIR",
+    "NCM",
     "SCR",
+    "SLDA",
     "Augmenting",
     "DERpp",
     "Descent",
+    "FeCAM",
     "Finetune",
     "GDumb",
     "Host",
     "Mixing",
+    "RanDumb",
     "Rehearsal",
     "Remembering",
+    "Ridge",
     "Sampling",
 ]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator
 
-from dualmix.learn.arithmetic import Engine
 from dualmix.learn.augment import check_name, transform
 from dualmix.learn.memory import Memory
 from dualmix.learn.sampling import Balanced, Reservoir
@@ -24,9 +23,9 @@ class Augmenting(Settings):
     augment: str = setting(
         "standard",
         "augmentation g: standard (crop, flip, jitter, grey), identity, flip, jitter, grey, crop "
-        "or crop-STRENGTH; the colour jitter is torchvision's, the reference code's old kornia "
-        "differs (additive brightness, contrast without the mean, HSV saturation, one order per "
-        "batch)",
+        "or crop-STRENGTH; for vectors standard (noise and dropout), identity, noise or dropout; "
+        "the colour jitter is torchvision's, the reference code's old kornia differs (additive "
+        "brightness, contrast without the mean, HSV saturation, one order per batch)",
         paper="crop, flip, colour jitter, greyscale",
         source="paper",
     )
@@ -37,9 +36,16 @@ class Augmenting(Settings):
         check_name(name)
         return name
 
-    def transform(self, engine: Engine = "torch") -> Transform:
-        """Return the augmentation g in an engine's arithmetic."""
-        return transform(self.augment, engine=engine)
+    def transform(self, model: Classifier | None = None) -> Transform:
+        """Return the augmentation g for what a network takes, in its engine's arithmetic; none:
+        for images, in torch's.
+        """
+        return transform(self.augment, **suited(model))
+
+
+def suited(model: Classifier | None) -> dict[str, Any]:
+    """Return what `transform` must know of a network."""
+    return {} if model is None else {"engine": model.engine, "vectors": len(model.shape) == 1}
 
 
 class Descent(Method):
@@ -76,9 +82,13 @@ class Remembering(Descent):
         1, "steps per stream batch", paper="1 (online)", source="reference", ge=1
     )
 
+    stored: Literal["float32", "float16"] = setting(
+        "float32", "how the memory keeps vectors (images are kept as bytes)"
+    )
+
     def empty_memory(self, model: Classifier) -> Memory:
-        """Return a memory for the network's images, with nothing in it."""
-        return Memory(self.memory, model.shape, model.device)
+        """Return a memory for the network's rows, with nothing in it."""
+        return Memory(self.memory, model.shape, model.device, self.stored)
 
 
 class Sampling(Remembering):

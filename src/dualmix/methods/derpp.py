@@ -136,5 +136,5 @@ class DERpp(Rehearsal):
             Uniform(self.memory_batch),
             memory=memory,
             replay=self.beta * self.mix.replay,
-            mixes={"recall": dark, **self.mix.build(model.backbone.engine)},
+            mixes={"recall": dark, **self.mix.build(model)},
         )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dualmix.learn.arithmetic import Engine
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.lazy import torch
 from dualmix.learn.mixing import beta, blend, derangement, head_norms, one_hot
@@ -321,9 +320,9 @@ class Mixing(Augmenting):
         paper="||w_new|| / ||w_old||",
     )
 
-    def build(self, engine: Engine = "torch") -> dict[str, Mix]:
-        """Return the mixes by name, with the augmentation of an engine."""
-        g = self.transform(engine)
+    def build(self, model: Classifier | None = None) -> dict[str, Mix]:
+        """Return the mixes by name, with an augmentation for what a network takes."""
+        g = self.transform(model)
         g = Once(g) if self.shared_view else g
         return {
             "view": View(g, self.view),

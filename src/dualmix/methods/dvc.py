@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dualmix.learn.arithmetic import Engine
 from dualmix.learn.augment import transform
 from dualmix.learn.common import MemoryLearner, gradient_of, take_in, uniform_weights
 from dualmix.learn.lazy import F, torch
@@ -29,7 +28,7 @@ from dualmix.learn.types import (
     Transform,
     Update,
 )
-from dualmix.methods.common import Augmenting, Sampling
+from dualmix.methods.common import Augmenting, Sampling, suited
 from dualmix.registry import register
 from dualmix.rng import Rng, generator
 from dualmix.settings import Range, setting
@@ -306,15 +305,15 @@ class DVC(Sampling, Augmenting):
         "which moves batch-norm",
     )
 
-    def transform(self, engine: Engine = "torch") -> Transform:
+    def transform(self, model: Classifier | None = None) -> Transform:
         """Return the augmentation g, drawn as `per_sample` and `jitter_p` say."""
         return transform(
-            self.augment, per_sample=self.per_sample, jitter_p=self.jitter_p, engine=engine
+            self.augment, per_sample=self.per_sample, jitter_p=self.jitter_p, **suited(model)
         )
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Reservoir update, retrieval by gradient increase, a joint head on the logits."""
-        g = self.transform(model.backbone.engine)
+        g = self.transform(model)
         retrieve: Retrieve = Uniform(self.memory_batch)
         if self.retrieval == "mgi":
             views = g if self.bn == "ref" else None

@@ -105,7 +105,7 @@ def gradient(model: Classifier, batch: Batch) -> Tensor:
 
 def each_gradient(model: Classifier, batch: Batch) -> Tensor:
     """Return the gradient of each row's loss in evaluation mode, one flat row each."""
-    if model.backbone.engine == "native":
+    if model.engine == "native":
         return _each_gradient_natively(model, batch)
     from torch.func import functional_call, grad, vmap
 

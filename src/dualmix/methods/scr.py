@@ -164,7 +164,7 @@ class SCRLearner(MemoryLearner):
         views = torch.stack([self.projector(first), self.projector(second)], 1)
         return supcon(views, batch.y, self.temperature), first
 
-    def scores(self, network: Classifier) -> Callable[[Tensor], Tensor]:
+    def scorer(self, network: Classifier) -> Callable[[Tensor], Tensor]:
         """Return what scores the classes: the nearest mean; means are taken once for all calls
         between two steps.
         """
@@ -236,13 +236,13 @@ class SCR(Sampling, Augmenting):
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Reservoir update, uniform retrieval, a projector on the features."""
-        features = model.backbone.features
+        features = model.features
         return SCRLearner(
             model,
             self.empty_memory(model),
             self.reservoir_update(),
             Uniform(self.memory_batch),
-            self.transform(model.backbone.engine),
+            self.transform(model),
             Projector(features, self.projection, seed=model.seed, device=model.device),
             rng,
             lr=self.lr,

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
+from torch import nn
 
 from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
+from dualmix.learn.backbones import REDUCED, make
 from dualmix.learn.network import Classifier
-from dualmix.learn.types import Learner
+from dualmix.learn.types import Learner, Shape
 from dualmix.plugins import code_of
 from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
 from dualmix.rng import Rng
 from dualmix.runs.saved import UnsoundError, check_recipe, take_over
+from dualmix.runs.weights import fill
 from dualmix.store import snapshot
+from dualmix.store.files import write_bytes
 
 MOST_CLASSES = 100_000
 """Columns of a fixed head: each is drawn on its own, which takes seconds for so many."""
@@ -35,6 +40,7 @@ def build(
     seed: int = 0,
     model: Model | None = None,
     device: str | torch.device = "cpu",
+    backbone: nn.Module | None = None,
 ) -> Learner:
     """Make a learner from a method's settings.
 
@@ -43,11 +49,14 @@ def build(
     method
         Settings such as ``ER(memory=500)``.
     shape
-        (C, H, W) of the images.
+        (C, H, W) of the images, or (d,) of the vectors.
     classes
         Columns of a fixed head; None: the head grows with the classes that come.
     seed
         Decides weights, memory and augmentation.
+    backbone
+        A torch module of your own that returns a vector per row, instead of the one that `model`
+        names; the learner trains it in place. Give such a module to `load` too.
     """
     if not isinstance(method, Method):
         raise ConfigError(f"A learner is made from a method's settings, not from {method!r}.")
@@ -59,20 +68,12 @@ def build(
         classes = _whole(classes, 1, MOST_CLASSES, "classes")
     seed = _whole(seed, 0, 2**32 - 1, "a seed")
     try:
-        network = Classifier(
-            shape,
-            classes=classes,
-            seed=seed,
-            width=model.width,
-            mean=model.mean,
-            std=model.std,
-            precision=model.precision,
-            device=device,
-            engine=model.resolved(str(device)),
-        )
+        plain = model.name == "auto" and len(shape) == 1 and not method.trains
+        wanted = model.model_copy(update={"name": "linear"}) if plain else model
+        network = _network(shape, classes, seed, wanted, device, backbone)
     except (RuntimeError, MemoryError, NotImplementedError) as fault:
         raise ConfigError(
-            f"No network for images {shape} and {classes} classes can be made on {device}: "
+            f"No network for rows of {shape} and {classes} classes can be made on {device}: "
             f"{str(fault).splitlines()[0][:200]}"
         ) from fault
     learner = method.build(network, Rng(seed))
@@ -86,17 +87,60 @@ def build(
     }
     if where := code_of(type(method)).where():
         learner.recipe["plugin"] = where
+    if backbone is not None:
+        learner.recipe["backbone"] = type(backbone).__qualname__
     return learner
 
 
-def _shape(given: Any) -> tuple[int, int, int]:
+def _network(
+    shape: Shape,
+    classes: int | None,
+    seed: int,
+    model: Model,
+    device: str | torch.device,
+    backbone: nn.Module | None,
+) -> Classifier:
+    if backbone is not None and not isinstance(backbone, nn.Module):
+        raise ConfigError(f"backbone must be a torch module, not {_shown(backbone)}.")
+    engine = "torch" if backbone is not None else model.resolved(str(device), shape)
+    if backbone is None:
+        own = model.weights or model.name not in ("auto", REDUCED) or len(shape) != 3
+        backbone = (
+            make(
+                model.name, shape, seed=seed, width=model.width, hidden=model.hidden, engine=engine
+            )
+            if own
+            else None
+        )
+    if model.weights and backbone is not None:
+        fill(backbone, Path(model.weights))
+    return Classifier(
+        shape,
+        classes=classes,
+        seed=seed,
+        width=model.width,
+        mean=model.mean,
+        std=model.std,
+        precision=model.precision,
+        device=device,
+        engine=engine,
+        backbone=backbone,
+        frozen=model.frozen,
+        unbiased=model.statistics == "unbiased",
+    )
+
+
+def _shape(given: Any) -> Shape:
     sides = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
-    if not isinstance(sides, list | tuple) or len(sides) != 3:
-        raise ConfigError(f"A learner needs a shape (C, H, W) of its images, not {_shown(given)}.")
-    channels, height, width = (_whole(side, 1, 2**31 - 1, "a side of a shape") for side in sides)
-    if channels * height * width > MOST_NUMBERS:
-        raise ConfigError(f"Images of {channels}x{height}x{width} are too large: resize them.")
-    return channels, height, width
+    if not isinstance(sides, list | tuple) or len(sides) not in (1, 3):
+        raise ConfigError(
+            "A learner needs the shape of a row, (C, H, W) of images or (d,) of vectors, not "
+            f"{_shown(given)}."
+        )
+    shape = tuple(_whole(side, 1, 2**31 - 1, "a side of a shape") for side in sides)
+    if math.prod(shape) > MOST_NUMBERS:
+        raise ConfigError(f"Rows of {'x'.join(map(str, shape))} are too large: make them smaller.")
+    return shape
 
 
 def _whole(given: Any, least: int, most: int, what: str) -> int:
@@ -134,12 +178,30 @@ def create(
     classes: int | None = None,
     seed: int = 0,
     device: str | torch.device = "cpu",
+    backbone: nn.Module | None = None,
+    model: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Learner:
     """Make a learner by a method's name, to which additions may be joined by a plus.
 
+    Parameters
+    ----------
+    shape
+        (C, H, W) of the images, or (d,) of the vectors.
+    classes
+        Columns of a fixed head; None: the head grows with the classes that come.
+    backbone
+        A torch module of your own, as in `build`.
+    model
+        Settings of the network by name (``width``, ``mean``, ``engine``; `dualmix explain` lists
+        them), which may also be given as arguments of their own where the method has no such name.
+    settings
+        Of the method.
+
     Examples
     --------
+    >>> create("er", shape=(768,), memory=200, hidden=64)
+    <er for 768: 0 classes after 0 batches, memory 0 of 200>
     >>> learner = create("er", shape=(3, 32, 32), memory=200, seed=1)
     >>> learner = create("er+dualmix", shape=(3, 32, 32), memory=200, mix={"alpha": 0.4})
     """
@@ -147,10 +209,13 @@ def create(
         raise ConfigError(f"A method goes by its name, such as 'er', not by {_shown(name)}.")
     host, additions = split_name(name)
     if (preset := presets().get(name)) and preset.kind != host:
-        raise ConfigError(
-            f"{name!r} is a preset of the command line: create {preset.kind!r} with its settings "
-            f"(`dualmix explain {name}` lists them)."
-        )
+        own = {part.removeprefix("method."): v for part, v in preset.values.items()}
+        if any("." in part for part in own):
+            raise ConfigError(
+                f"{name!r} is a preset of the command line: create {preset.kind!r} with its "
+                f"settings (`dualmix explain {name}` lists them)."
+            )
+        host, settings = preset.kind, {**own, **settings}
     kind = get_method(host)
     for addition in additions:
         group, values = get_addition(addition, kind)
@@ -160,31 +225,57 @@ def create(
         if not isinstance(given, dict):
             raise ConfigError(f"{group} must be settings by name, not {_shown(given)}.")
         settings[group] = {**values, **given}
-    unknown = [
-        f"{s}{nearest(s, kind.model_fields)}" for s in settings if s not in kind.model_fields
-    ]
+    network = {"statistics": "unbiased", **(model or {})}
+    for part in Model.model_fields.keys() & settings.keys() - kind.model_fields.keys():
+        network[part] = settings.pop(part)
+    names = [*kind.model_fields, *Model.model_fields]
+    unknown = [f"{s}{nearest(s, names)}" for s in settings if s not in kind.model_fields]
     if unknown:
         raise ConfigError(f"Method {name!r} has no setting {', '.join(unknown)}")
     try:
-        method = kind(**settings)
+        method, made = kind(**settings), Model(**network)
     except ValidationError as fault:
         wrong = [
             f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})"
             for e in fault.errors()
         ]
         raise ConfigError(f"Method {name!r} cannot be made: {'; '.join(wrong)}.") from fault
-    return build(method, shape, classes=classes, seed=seed, device=device)
+    return build(
+        method, shape, classes=classes, seed=seed, model=made, device=device, backbone=backbone
+    )
 
 
-def save(learner: Learner, path: Path | str) -> None:
-    """Save a learner with its memory and state of chance; the file holds no code and is replaced at
-    once.
+def save(learner: Learner, to: Path | str | BinaryIO) -> None:
+    """Save a learner with its memory and state of chance, to a file, which is replaced at once, or
+    to an open binary file; what is written holds no code.
     """
-    snapshot.write(Path(path), {"recipe": learner.recipe, "learner": learner.state_dict()})
+    content = to_bytes(learner)
+    if isinstance(to, str | Path):
+        write_bytes(Path(to), content)
+    else:
+        to.write(content)
 
 
-def load(path: Path | str, device: str | torch.device = "cpu") -> Learner:
+def to_bytes(learner: Learner) -> bytes:
+    """Return what `save` writes."""
+    return snapshot.state_bytes({"recipe": learner.recipe, "learner": learner.state_dict()})
+
+
+def load(
+    path: Path | str | bytes | BinaryIO,
+    device: str | torch.device = "cpu",
+    *,
+    backbone: nn.Module | None = None,
+) -> Learner:
     """Load a learner that goes on exactly where it was saved.
+
+    Parameters
+    ----------
+    path
+        A file, an open binary file, or the bytes themselves.
+    backbone
+        A module like the one that the learner was made with, if it was one of your own; its weights
+        are replaced.
 
     Raises
     ------
@@ -192,7 +283,12 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Learner:
         The file is damaged, or holds what no learner of its recipe can have.
     """
     check_device(device)
-    state = snapshot.read(Path(path))
+    if isinstance(path, str | Path):
+        state = snapshot.read(Path(path))
+    else:
+        content = path if isinstance(path, bytes) else path.read()
+        path = Path("The learner")
+        state = snapshot.parse_state(content, path)
     recipe: Any = state.get("recipe")
     try:
         check_recipe(recipe, state.get("learner"))
@@ -202,15 +298,24 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Learner:
         kind = get_method(str(settings["method"].pop("kind")), recipe.get("plugin"))
     except (UnsoundError, KeyError, TypeError, ValueError, AttributeError) as fault:
         raise StoreError(f"{path} is not a saved learner: {fault}.") from fault
+    if (recipe.get("backbone") is None) != (backbone is None):
+        raise StoreError(
+            f"{path} was made with a network of its maker's own, {recipe['backbone']!s:.80}: load "
+            "it with backbone=, a module like it."
+            if backbone is None
+            else f"{path} was made with a network of dualmix's: load it without backbone=."
+        )
     try:
         learner = build(
             kind(**settings["method"]),
             tuple(recipe["shape"]),
             classes=recipe["classes"],
             seed=recipe["seed"],
-            model=Model(**settings["model"]),
+            model=Model(**settings["model"]).model_copy(update={"weights": ""}),
             device=device,
+            backbone=backbone,
         )
+        learner.recipe["model"] = settings["model"]
         take_over(learner, state["learner"])
     except (
         ConfigError,

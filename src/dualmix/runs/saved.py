@@ -34,7 +34,7 @@ def check_recipe(recipe: Any, state: Any) -> None:
     _demand(isinstance(recipe, dict) and isinstance(state, dict), "recipe or state is missing")
     shape, classes, model = (recipe.get(name) for name in ("shape", "classes", "model"))
     _demand(
-        isinstance(shape, list) and len(shape) == 3 and all(_whole(side, 1) for side in shape),
+        isinstance(shape, list) and len(shape) in (1, 3) and all(_whole(n, 1) for n in shape),
         f"its shape is {shape!r}",
     )
     _demand(classes is None or _whole(classes, 1), f"it has {classes!r} classes")
@@ -42,16 +42,24 @@ def check_recipe(recipe: Any, state: Any) -> None:
     _demand(isinstance(settings, dict) and isinstance(model, dict), "it has no settings")
     weights = state.get("model")
     _demand(isinstance(weights, dict), "it has no weights")
-    head, stem = weights.get("weight"), weights.get("backbone.stem.weight")
+    head = weights.get("weight")
     _demand(isinstance(head, Tensor) and head.ndim == 2, "it has no head")
     _demand(classes in (None, len(head)), f"its head has {len(head)} columns, not {classes}")
-    _demand(
-        isinstance(stem, Tensor) and list(stem.shape[:2]) == [model.get("width", 20), shape[0]],
-        "its network is of another width",
-    )
+    name = model.get("name", "auto")
+    if name == "auto":
+        name = "mlp" if len(shape) == 1 else "reduced-resnet18"
+    first = {
+        "reduced-resnet18": ("backbone.stem.weight", [model.get("width", 20), shape[0]]),
+        "mlp": ("backbone.inner.weight", [model.get("hidden", 256), math.prod(shape)]),
+    }
+    if name in first and recipe.get("backbone") is None:
+        layer, size = first[name]
+        weight = weights.get(layer)
+        fits = isinstance(weight, Tensor) and list(weight.shape[:2]) == size
+        _demand(fits, "its network is of another width")
     capacity = settings.get("memory", 0)
     _demand(_whole(capacity), f"its memory is {capacity!r}")
-    needed = capacity * math.prod(shape)
+    needed = capacity * math.prod(shape) * (1 if len(shape) == 3 else 4)
     _demand(needed <= _machine(), f"its memory needs {needed:,} bytes, more than there are")
 
 
@@ -92,10 +100,11 @@ def _memory(state: Any, template: Mapping[str, Any], learner: Any, known: int) -
     x, y, rows = state["x"], state["y"], learner.memory
     _demand(isinstance(x, Tensor) and isinstance(y, Tensor), "its memory has no rows")
     _demand(
-        x.dtype == torch.uint8 and x.ndim == 4 and x.shape[1:] == rows.x.shape[1:],
+        x.dtype == rows.x.dtype and x.shape[1:] == rows.x.shape[1:],
         f"its memory holds {x.dtype} {tuple(x.shape)}",
     )
     _demand(y.dtype == torch.int64 and y.shape == x.shape[:1], "its memory's labels do not fit")
+    _finite(x, "its memory")
     _demand(len(y) <= rows.capacity, f"its memory holds {len(y)} rows of {rows.capacity}")
     _demand(
         not len(y) or (int(y.min()) >= 0 and int(y.max()) < known), "an unknown label is stored"

@@ -1,0 +1,96 @@
+"""Augmentations of vectors: noise and dropout, drawn for each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dualmix.learn.lazy import torch
+from dualmix.learn.types import Transform
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STRENGTH = 0.1
+NAMES = ("noise", "dropout")
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Add normal noise whose deviation is `strength` times the root mean square of the vector, so
+    that it fits vectors of any range.
+    """
+
+    strength: float = STRENGTH
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return noisy vectors."""
+        drawn = torch.from_numpy(rng.standard_normal(tuple(x.shape), np.float32)).to(x.device)
+        return x + self.strength * x.square().mean(1, keepdim=True).sqrt() * drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Set each number to 0 with probability `p`, and divide the others by 1 - p."""
+
+    p: float = STRENGTH
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return vectors with zeros."""
+        kept = torch.from_numpy(rng.random(tuple(x.shape), np.float32) >= self.p).to(x.device)
+        return x * kept / (1 - self.p)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseAndDropout:
+    """Both, each of its usual strength: what the standard augmentation is for vectors."""
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return noisy vectors with zeros."""
+        return Dropout()(Noise()(x, rng), rng)
+
+
+def is_name(name: str) -> bool:
+    """Whether a name is one of these: noise or dropout, or with a strength as in noise-0.2.
+
+    Raises
+    ------
+    ValueError
+        The strength is no number that can be meant.
+    """
+    kind, _, strength = name.partition("-")
+    if kind not in NAMES:
+        return False
+    if strength or name != kind:
+        _strength(kind, strength)
+    return True
+
+
+def vector_transform(name: str) -> Transform | None:
+    """Return an augmentation of vectors by name, or nothing if the name is one of images only.
+
+    Examples
+    --------
+    >>> vector_transform("noise-0.2")
+    Noise(strength=0.2)
+    """
+    if name == "standard":
+        return NoiseAndDropout()
+    if not is_name(name):
+        return None
+    kind, _, strength = name.partition("-")
+    given = _strength(kind, strength) if strength else STRENGTH
+    return Noise(given) if kind == "noise" else Dropout(given)
+
+
+def _strength(kind: str, text: str) -> float:
+    try:
+        strength = float(text)
+    except ValueError:
+        strength = -1.0
+    most = 1.0 if kind == "dropout" else 100.0
+    if not 0 < strength < most:
+        raise ValueError(f"the strength of {kind} is a number between 0 and {most:g}, not {text}")
+    return strength
