@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from dualmix.runs.build import create as create
     from dualmix.runs.build import load as load
     from dualmix.runs.build import save as save
+    from dualmix.runs.build import to_bytes as to_bytes
     from dualmix.runs.run import Result as Result
     from dualmix.runs.run import run as train
     from dualmix.settings import setting as setting
@@ -113,7 +114,7 @@ _HOMES = {
     "methods.dualmix": ("AdpMix", "EnMix", "View"),
     "registry": ("Method", "register"),
     "rng": ("Rng",),
-    "runs.build": ("build", "create", "load", "save"),
+    "runs.build": ("build", "create", "load", "save", "to_bytes"),
     "runs.run": ("Result", "train"),
     "settings": ("setting",),
     "store.opening": ("open_store",),

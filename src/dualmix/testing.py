@@ -23,13 +23,12 @@ from torch import Tensor
 
 from dualmix.config.fields import Model
 from dualmix.errors import InputError
-from dualmix.learn.types import Learner
+from dualmix.learn.types import Learner, Shape
 from dualmix.registry import Method
 from dualmix.rng import generator
 from dualmix.runs.build import build, load, save
 from dualmix.store import snapshot
 
-Shape = tuple[int, int, int]
 Check = Callable[[Method, Shape], None]
 C = TypeVar("C", bound=Check)
 Step = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -405,10 +404,11 @@ def the_future_is_unseen(method: Method, shape: Shape) -> None:
 
 @_demanded
 def images_may_be_floats_or_tensors(method: Method, shape: Shape) -> None:
-    """uint8, floats in [0, 1], arrays, tensors, read-only and strided views of the same images
-    teach the same.
+    """uint8, floats in [0, 1], arrays, tensors, read-only and strided views of the same images, or
+    vectors of any type of number, teach the same.
     """
-    batches = _stream(shape, steps=4)
+    batches, images = _stream(shape, steps=4), len(shape) == 3
+    most = 255 if images else 1
 
     def frozen(x: NDArray[Any]) -> NDArray[Any]:
         x = x.copy()
@@ -418,12 +418,10 @@ def images_may_be_floats_or_tensors(method: Method, shape: Shape) -> None:
     ways: dict[str, Callable[[NDArray[Any]], Any]] = {
         "uint8 arrays": lambda x: x,
         "uint8 tensors": torch.from_numpy,
-        "float32 arrays": lambda x: (x / 255).astype(np.float32),
-        "float64 tensors": lambda x: torch.from_numpy(x / 255),
+        "float32 arrays": lambda x: (x / most).astype(np.float32),
+        "float64 tensors": lambda x: torch.from_numpy(x / most),
         "read-only arrays": frozen,
-        "channels-last views": lambda x: np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(
-            0, 3, 1, 2
-        ),
+        "views with other strides": lambda x: np.ascontiguousarray(x.T).T,
         "mirrored views": lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1],
     }
     ends = {}
@@ -525,7 +523,7 @@ def _learner(method: Method, shape: Shape, *, seed: int = 0, classes: int | None
     memory = getattr(method, "memory", None)
     if isinstance(memory, int):
         method = method.model_copy(update={"memory": min(memory, CAPACITY)})
-    return build(method, shape, classes=classes, seed=seed, model=Model(width=4))
+    return build(method, shape, classes=classes, seed=seed, model=Model(width=4, hidden=8))
 
 
 def _taught(learner: Learner, batches: list[Step], *, consolidate: bool = True) -> Learner:
@@ -553,8 +551,11 @@ def _images(shape: Shape, rows: int, number: int) -> NDArray[np.uint8]:
 
 
 def _bad_images(shape: Shape) -> Iterator[tuple[str, Any]]:
-    channels, height, width = shape
     good = _images(shape, 2, 5)
+    if len(shape) == 1:
+        yield from _bad_vectors(good)
+        return
+    channels, height, width = shape
     for name, pixel in {
         "NaN": np.nan,
         "infinite": np.inf,
@@ -577,6 +578,19 @@ def _bad_images(shape: Shape) -> Iterator[tuple[str, Any]]:
     yield "one image without the axis of the batch", good[0]
     if (height, width, channels) != shape:
         yield "channels that come last", good.transpose(0, 2, 3, 1)
+
+
+def _bad_vectors(good: NDArray[Any]) -> Iterator[tuple[str, Any]]:
+    for number in (np.nan, np.inf, 1e300):
+        x = good.astype(np.float64)
+        x[1, 0] = number
+        yield f"vectors with {number}", x
+        yield f"vectors with {number} in a tensor", torch.from_numpy(x)
+    yield "an empty batch", good[:0]
+    yield "longer vectors", np.concatenate([good, good], axis=1)
+    yield "one vector without the axis of the batch", good[0]
+    yield "images", good[:, None, :, None]
+    yield "text", good.astype(str)
 
 
 def _bad_batches(shape: Shape) -> Iterator[tuple[str, Any, Any]]:

@@ -142,7 +142,8 @@ def _fuse(network: nn.Module) -> Callable[[Tensor], Tensor]:
     from dualmix.learn.backbones import POOL, Block, ReducedResNet18
 
     if not isinstance(network, ReducedResNet18):
-        return copy.deepcopy(network).eval().requires_grad_(False)
+        twin = copy.deepcopy(network).eval().requires_grad_(False)
+        return twin.forward  # a function: a module would become a part of the model
     if network.engine == "native":
         return engine.Folded(network)
 

@@ -112,7 +112,7 @@ def each_gradient(model: Classifier, batch: Batch) -> Tensor:
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(model, weights, (x[None],)), y[None])
 
-    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    weights = {n: weight.detach() for n, weight in model.named_parameters() if weight.requires_grad}
     with in_float32(model):
         gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, batch.x, batch.y)
     return torch.cat([gradients[name].flatten(1) for name in weights], 1)

@@ -67,10 +67,10 @@ def build(
     if classes is not None:
         classes = _whole(classes, 1, MOST_CLASSES, "classes")
     seed = _whole(seed, 0, 2**32 - 1, "a seed")
+    if model.name == "auto" and len(shape) == 1 and not method.trains:
+        model = model.model_copy(update={"name": "linear"})
     try:
-        plain = model.name == "auto" and len(shape) == 1 and not method.trains
-        wanted = model.model_copy(update={"name": "linear"}) if plain else model
-        network = _network(shape, classes, seed, wanted, device, backbone)
+        network = _network(shape, classes, seed, model, device, backbone)
     except (RuntimeError, MemoryError, NotImplementedError) as fault:
         raise ConfigError(
             f"No network for rows of {shape} and {classes} classes can be made on {device}: "
@@ -179,7 +179,7 @@ def create(
     seed: int = 0,
     device: str | torch.device = "cpu",
     backbone: nn.Module | None = None,
-    model: Mapping[str, Any] | None = None,
+    model: str | Mapping[str, Any] = "auto",
     **settings: Any,
 ) -> Learner:
     """Make a learner by a method's name, to which additions may be joined by a plus.
@@ -193,8 +193,9 @@ def create(
     backbone
         A torch module of your own, as in `build`.
     model
-        Settings of the network by name (``width``, ``mean``, ``engine``; `dualmix explain` lists
-        them), which may also be given as arguments of their own where the method has no such name.
+        The backbone's name, such as ``mlp``, or settings of the network by name; all but its name
+        (``width``, ``mean``, ``engine``; `dualmix explain` lists them) may also be arguments of
+        their own, where the method has no setting of that name.
     settings
         Of the method.
 
@@ -225,7 +226,12 @@ def create(
         if not isinstance(given, dict):
             raise ConfigError(f"{group} must be settings by name, not {_shown(given)}.")
         settings[group] = {**values, **given}
-    network = {"statistics": "unbiased", **(model or {})}
+    if not isinstance(model, str | Mapping):
+        raise ConfigError(f"model must be a name or settings by name, not {_shown(model)}.")
+    network = {
+        "statistics": "unbiased",
+        **({"name": model} if isinstance(model, str) else model),
+    }
     for part in Model.model_fields.keys() & settings.keys() - kind.model_fields.keys():
         network[part] = settings.pop(part)
     names = [*kind.model_fields, *Model.model_fields]

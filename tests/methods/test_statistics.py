@@ -1,0 +1,167 @@
+"""Learners by statistics against the same statistics of all rows at once, in numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+import dualmix
+from dualmix import testing
+from dualmix.errors import ConfigError
+from dualmix.registry import get_method
+
+KINDS = ("ncm", "slda", "ridge", "fecam", "randumb")
+D, K = 6, 4
+
+
+def rows(count=200, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, K, count)
+    spread = rng.normal(size=(K, D, D)) * 0.6
+    x = 3 * rng.normal(size=(K, D))[y] + np.einsum(
+        "nd,nde->ne", rng.normal(size=(count, D)), spread[y]
+    )
+    return x.astype(np.float32), y
+
+
+def streamed(name, x, y, *, size=7, **settings):
+    """Return a learner that saw the rows class after class in batches, and the columns' classes."""
+    learner = dualmix.create(name, shape=(D,), **settings)
+    order = np.argsort(y, kind="stable")
+    for start in range(0, len(y), size):
+        part = order[start : start + size]
+        learner.observe(x[part], y[part])
+    return learner
+
+
+def scored(learner, x):
+    """Return scores with columns in the order of the labels."""
+    return learner.scores(x)[:, np.argsort(learner.classes_)].astype(np.float64)
+
+
+def by_class(x, y):
+    return [x[y == k].astype(np.float64) for k in range(K)]
+
+
+def test_ncm_is_the_nearest_mean_of_all_rows():
+    x, y = rows()
+    asked, _ = rows(50, seed=1)
+    means = np.stack([part.mean(0) for part in by_class(x, y)])
+    want = -((asked[:, None].astype(np.float64) - means) ** 2).sum(2)
+    np.testing.assert_allclose(scored(streamed("ncm", x, y), asked), want, rtol=1e-5, atol=1e-5)
+
+
+def lda(x, y, asked, shrinkage):
+    parts = by_class(x, y)
+    means = np.stack([part.mean(0) for part in parts])
+    within = sum((part - part.mean(0)).T @ (part - part.mean(0)) for part in parts) / len(y)
+    inverse = np.linalg.inv((1 - shrinkage) * within + shrinkage * np.eye(x.shape[1]))
+    return asked @ inverse @ means.T - np.einsum("kd,de,ke->k", means, inverse, means) / 2
+
+
+def test_slda_is_linear_discriminant_analysis_of_all_rows():
+    x, y = rows()
+    asked, _ = rows(50, seed=1)
+    want = lda(x, y, asked.astype(np.float64), 1e-3)
+    got = scored(streamed("slda", x, y, shrinkage=1e-3), asked)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("projection", [0, 30])
+def test_ridge_is_the_solution_over_all_rows(projection):
+    x, y = rows()
+    asked, _ = rows(50, seed=1)
+    learner = streamed("ridge", x, y, penalty=0.7, projection=projection)
+
+    def mapped(values):
+        values = values.astype(np.float64)
+        if projection:
+            values = np.maximum(values @ learner.projection.numpy(), 0)
+        return np.hstack([values, np.ones((len(values), 1))])
+
+    whole = mapped(x)
+    gram = whole.T @ whole + 0.7 * np.eye(whole.shape[1])
+    weights = np.linalg.solve(gram, whole.T @ np.eye(K)[y])
+    np.testing.assert_allclose(scored(learner, asked), mapped(asked) @ weights, atol=1e-5)
+
+
+def test_fecam_is_the_shrunk_mahalanobis_distance_of_each_class():
+    x, y = rows()
+    asked, _ = rows(50, seed=1)
+
+    def power(values):
+        return np.sign(values) * np.abs(values.astype(np.float64)) ** 0.5
+
+    want = []
+    for part in by_class(power(x), y):
+        covariance = np.cov(part.T)
+        variance = np.diag(covariance).mean()
+        off = covariance[~np.eye(D, dtype=bool)].mean()
+        shrunk = covariance + variance * np.eye(D) + off * (1 - np.eye(D))
+        scale = np.sqrt(np.diag(shrunk))
+        inverse = np.linalg.inv(shrunk / np.outer(scale, scale))
+        apart = power(asked) - part.mean(0)
+        want.append(-np.einsum("nd,de,ne->n", apart, inverse, apart))
+    np.testing.assert_allclose(
+        scored(streamed("fecam", x, y), asked), np.stack(want, 1), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_randumb_is_discriminant_analysis_of_random_fourier_features():
+    x, y = rows()
+    asked, _ = rows(50, seed=1)
+    learner = streamed("randumb", x, y, length=40, shrinkage=1e-2)
+    frequencies, phases = learner.frequencies.numpy(), learner.phases.numpy()
+
+    def mapped(values):
+        values = values.astype(np.float64)
+        unit = values / np.linalg.norm(values, axis=1, keepdims=True) * np.sqrt(D)
+        return np.sqrt(2 / 40) * np.cos(unit @ frequencies + phases)
+
+    want = lda(mapped(x), y, mapped(asked), 1e-2)
+    np.testing.assert_allclose(scored(learner, asked), want, rtol=1e-4, atol=1e-3)
+
+
+def test_random_fourier_features_stand_for_the_kernel():
+    learner = dualmix.create("randumb", shape=(D,), length=20_000, bandwidth=2.0)
+    x = torch.from_numpy(rows(5)[0]).double()
+    features = learner.mapped(x)
+    unit = torch.nn.functional.normalize(x, dim=1) * D**0.5
+    kernel = torch.exp(-2.0 * torch.cdist(unit, unit).square() / (2 * D))
+    assert (features @ features.T - kernel).abs().max() < 0.04
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_order_of_the_stream_does_not_matter(name):
+    x, y = rows(60)
+    order = np.random.default_rng(5).permutation(60)
+    one, other = streamed(name, x, y), streamed(name, x[order], y[order], size=11)
+    np.testing.assert_allclose(scored(one, x), scored(other, x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_hits_are_counted_before_the_batch_is_added(name):
+    x, y = rows(60)
+    learner = dualmix.create(name, shape=(D,))
+    for start in range(0, 60, 10):
+        now = slice(start, start + 10)
+        right = (learner.predict(x[now]) == y[now]).sum() if start else 0
+        assert 1 - float(learner.observe(x[now], y[now])) == pytest.approx(right / 10)
+        assert int(learner.hits) == right
+
+
+@pytest.mark.parametrize("demand", sorted(testing.CHECKS))
+@pytest.mark.parametrize("name", KINDS)
+def test_contract_on_vectors(name, demand):
+    testing.CHECKS[demand](get_method(name)(**({"length": 30} if name == "randumb" else {})), (D,))
+
+
+def test_they_take_images_through_a_network():
+    rng = np.random.default_rng(0)
+    learner = dualmix.create("slda", shape=(1, 8, 8), width=2)
+    learner.observe(rng.integers(0, 256, (8, 1, 8, 8), np.uint8), np.arange(8) % 2)
+    assert learner.embed(np.zeros((3, 1, 8, 8), np.uint8)).shape == (3, learner.model.features)
+
+
+def test_there_is_nothing_to_set_that_they_do_not_have():
+    with pytest.raises(ConfigError, match="'ncm' has no setting memory"):
+        dualmix.create("ncm", shape=(D,), memory=5)
