@@ -86,8 +86,11 @@ they should cost there.
 LARGE = (3, 84, 84)
 
 
-def _images(count: int, seed: int = 0, shape: tuple[int, int, int] = SHAPE) -> NDArray[np.uint8]:
-    return generator(seed, "bench").integers(0, 256, (count, *shape), dtype=np.uint8)
+def _images(
+    count: int, seed: int = 0, shape: tuple[int, int, int] | None = None
+) -> NDArray[np.uint8]:
+    size = (count, *(shape or SHAPE))
+    return generator(seed, "bench").integers(0, 256, size, dtype=np.uint8)
 
 
 def _labels(count: int, seed: int = 0) -> NDArray[np.int64]:
@@ -95,12 +98,14 @@ def _labels(count: int, seed: int = 0) -> NDArray[np.int64]:
 
 
 def floor(
-    images: int = 2 * BATCH, shape: tuple[int, int, int] = SHAPE, engine: Engine = "torch"
+    images: int = 2 * BATCH,
+    shape: tuple[int, int, int] | None = None,
+    engine: Engine = "torch",
 ) -> Call:
     """Return the bare step: forward, backward and update of the network on one batch, channels
     last.
     """
-    model = Classifier(shape, classes=CLASSES, seed=0, engine=engine)
+    model = Classifier(shape or SHAPE, classes=CLASSES, seed=0, engine=engine)
     raw = torch.from_numpy(_images(images, shape=shape))
     x = model.pixels(raw.permute(0, 2, 3, 1).contiguous())
     y = torch.from_numpy(_labels(images))

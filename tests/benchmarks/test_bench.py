@@ -102,7 +102,7 @@ def test_steps_and_other_groups_are_measured(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.skipif(not available(), reason="the native engine was not built")
 def test_both_engines_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "MEMORY", 20)
+    monkeypatch.setattr(bench, "MEMORY", 50)
     monkeypatch.setattr(bench, "SHAPE", (3, 8, 8))
     monkeypatch.setattr(bench, "LARGE", (3, 12, 12))
     found = bench.bench(["engine"], rounds=2, methods=["er"])

@@ -194,9 +194,8 @@ def _table(
                 )
                 for data, content in blocks
             ]
-    told = caption + _native(
-        cell.group for cells in (*rows.values(), *above.values()) for cell in cells
-    )
+    shown = [cell.group for cells in (*rows.values(), *above.values()) for cell in cells]
+    told = caption + _native(shown)
     return Table(name, title, told, columns, _best(rows, columns), above)
 
 
