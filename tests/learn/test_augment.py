@@ -392,7 +392,7 @@ def drawn_by(
 ) -> tuple[Any, Any]:
     kept: list[Any] = []
     monkeypatch.setattr(
-        "dualmix.learn.augment.jitter", lambda x, amount, order, by: kept.extend((amount, order))
+        "dualmix.learn.augment.jitter", lambda x, amount, order: kept.extend((amount, order))
     )
     g(torch.zeros(count, 3, 1, 1), rng(seed))
     return kept[0], kept[1]

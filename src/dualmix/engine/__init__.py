@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dualmix.engine.head import unit as unit
     from dualmix.engine.images import crop as crop
     from dualmix.engine.images import grey as grey
-    from dualmix.engine.images import means as means
+    from dualmix.engine.images import jitter as jitter
     from dualmix.engine.library import BUILDS as BUILDS
     from dualmix.engine.library import available as available
     from dualmix.engine.library import current as current
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "head": ("cross_entropy", "descend", "linear", "matmul", "row_norms", "total", "unit"),
-    "images": ("crop", "grey", "means"),
+    "images": ("crop", "grey", "jitter"),
     "library": ("BUILDS", "available", "current", "select"),
     "network": ("Folded", "each_gradient", "evaluate", "features"),
 }

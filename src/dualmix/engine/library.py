@@ -103,6 +103,11 @@ _DOORS = {
         None,
         [c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p],
     ),
+    "dm_crop": (None, [c_void_p, *[c_int64] * 4, c_void_p, c_void_p, c_void_p]),
+    "dm_jitter": (
+        None,
+        [c_void_p, *[c_int64] * 3, c_void_p, c_void_p, POINTER(c_float)],
+    ),
     "dm_length": (c_double, [POINTER(c_void_p), POINTER(c_int64), c_int64]),
     "dm_descend": (
         None,

@@ -76,10 +76,6 @@ class Arithmetic(Protocol):
         """Return the weighted sum of three channels (n, 1, H, W)."""
         ...
 
-    def means(self, x: Tensor) -> Tensor:
-        """Return the mean of each image (n, 1, 1, 1)."""
-        ...
-
 
 class _Torch:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -130,9 +126,6 @@ class _Torch:
 
     def grey(self, x: Tensor, weights: tuple[float, float, float]) -> Tensor:
         return (x * x.new_tensor(weights).view(1, 3, 1, 1)).sum(1, keepdim=True)
-
-    def means(self, x: Tensor) -> Tensor:
-        return x.mean((1, 2, 3), keepdim=True)
 
 
 def _weights(start: NDArray[np.int64], length: NDArray[np.int64], size: int) -> Tensor:

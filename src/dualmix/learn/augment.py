@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dualmix import engine as native
 from dualmix.errors import ConfigError
 from dualmix.learn.arithmetic import TORCH, Arithmetic, Engine, arithmetic
 from dualmix.learn.lazy import torch
@@ -132,7 +133,7 @@ class ColourJitter:
     per_sample
         Amounts and order for each image, or one for the whole batch.
     engine
-        Whose arithmetic adds up greys.
+        Whose arithmetic it is.
     """
 
     brightness: float = 0.4
@@ -151,13 +152,13 @@ class ColourJitter:
         order = rng.permuted(np.tile(np.arange(4), (drawn, 1)), axis=1)
         coins = _coins(self.p, x, rng, self.per_sample)
         amount, order = np.broadcast_to(amount, (len(x), 4)), np.broadcast_to(order, (len(x), 4))
-        order = np.where(coins[:, None], order, -1)
-        return jitter(x, amount.astype(np.float32), order, arithmetic(self.engine))
+        amount, order = amount.astype(np.float32), np.where(coins[:, None], order, -1)
+        if self.engine == "native":
+            return native.jitter(x, amount, order, GREY)
+        return jitter(x, amount, order)
 
 
-def jitter(
-    x: Tensor, amount: NDArray[np.float32], order: NDArray[np.int64], by: Arithmetic = TORCH
-) -> Tensor:
+def jitter(x: Tensor, amount: NDArray[np.float32], order: NDArray[np.int64]) -> Tensor:
     """Change each image's brightness (0), contrast (1), saturation (2) and hue (3) by its amounts
     in its order.
 
@@ -174,27 +175,27 @@ def jitter(
             rows = np.flatnonzero(order[:, place] == change)
             if len(rows):
                 index = torch.from_numpy(rows).to(x.device)
-                much = torch.from_numpy(amount[rows, change]).to(x.device).view(-1, 1, 1, 1)
-                x[index] = apply(x[index], much, by)
+                by = torch.from_numpy(amount[rows, change]).to(x.device).view(-1, 1, 1, 1)
+                x[index] = apply(x[index], by)
     return x
 
 
-def brighten(x: Tensor, much: Tensor, by: Arithmetic = TORCH) -> Tensor:
+def brighten(x: Tensor, by: Tensor) -> Tensor:
     """Scale all pixels."""
-    return (x * much).clamp_(0, 1)
+    return (x * by).clamp_(0, 1)
 
 
-def contrast(x: Tensor, much: Tensor, by: Arithmetic = TORCH) -> Tensor:
+def contrast(x: Tensor, by: Tensor) -> Tensor:
     """Scale the distance of all pixels from the image's mean grey."""
-    return _from(by.means(grey(x, by)), x, much)
+    return _from(grey(x).mean((1, 2, 3), keepdim=True), x, by)
 
 
-def saturate(x: Tensor, much: Tensor, by: Arithmetic = TORCH) -> Tensor:
+def saturate(x: Tensor, by: Tensor) -> Tensor:
     """Scale the distance of each pixel from its own grey."""
-    return _from(grey(x, by), x, much)
+    return _from(grey(x), x, by)
 
 
-def turn_hue(x: Tensor, much: Tensor, by: Arithmetic = TORCH) -> Tensor:
+def turn_hue(x: Tensor, by: Tensor) -> Tensor:
     """Turn each pixel around the colour circle by a share of it; value and saturation stay."""
     if x.shape[1] != 3:
         return x
@@ -204,7 +205,7 @@ def turn_hue(x: Tensor, much: Tensor, by: Arithmetic = TORCH) -> Tensor:
     safe = torch.where(spread == 0, 1, spread)
     hue = torch.where(top == red, (green - blue) / safe, 4 + (red - green) / safe)
     hue = torch.where((top == green) & (top != red), 2 + (blue - red) / safe, hue)
-    sixths = hue + 6 * much.view(-1, 1, 1)
+    sixths = hue + 6 * by.view(-1, 1, 1)
     parts = []
     for offset in (5, 3, 1):
         k = (offset + sixths) % 6
@@ -334,5 +335,5 @@ def _where(coins: NDArray[np.bool_], yes: Tensor, no: Tensor) -> Tensor:
     return torch.where(torch.from_numpy(coins.copy()).to(no.device).view(-1, 1, 1, 1), yes, no)
 
 
-def _from(base: Tensor, x: Tensor, much: Tensor) -> Tensor:
-    return (base + (x - base) * much).clamp_(0, 1)
+def _from(base: Tensor, x: Tensor, by: Tensor) -> Tensor:
+    return (base + (x - base) * by).clamp_(0, 1)

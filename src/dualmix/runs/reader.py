@@ -29,6 +29,7 @@ FREE = (
     "save_every",
     "device",
     "threads",
+    "model.engine",
 )
 """Settings in which a run may differ from its preset and still stand for it; data and memory are
 its column.
