@@ -83,7 +83,7 @@ def build(
         "shape": list(shape),
         "classes": classes,
         "seed": seed,
-        "model": {**model.model_dump(mode="json"), "engine": network.backbone.engine},
+        "model": {**model.model_dump(mode="json"), "engine": network.engine},
     }
     if where := code_of(type(method)).where():
         learner.recipe["plugin"] = where
