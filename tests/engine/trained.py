@@ -24,7 +24,7 @@ from dualmix.runs.build import build, save
 ROOT = Path(__file__).parents[2]
 METHODS = ("er", "er+dualmix")
 BATCH = 5
-LONG = (40, 32, 20)
+LONG = (20, 16, 8)
 """Steps, side of the images and width of the network, for the table."""
 NUMPY = "SSSE3 SSE41 POPCNT SSE42 AVX F16C FMA3 AVX2 AVX512F AVX512CD AVX512_SKX"
 LIBM = "-AVX512F,-AVX2,-AVX2_Usable,-FMA,-FMA_Usable"
