@@ -202,7 +202,7 @@ def _table(
 def _native(groups: Iterable[Group | None]) -> str:
     """Return a sentence on cells with runs of the native engine, which rounds otherwise."""
     seeds = {
-        f"{group.label} M = {group.memory or 0}": [
+        f"{group.label}, {group.content.title}, M = {group.memory or 0}": [
             run.seed for run in group.runs if run.settings.get("model.engine") == "native"
         ]
         for group in groups
