@@ -48,7 +48,7 @@ def test_every_setting_has_an_origin_and_a_sentence() -> None:
 
 def test_tasks_come_from_the_data_unless_given() -> None:
     assert compose("er").config.stream.tasks == 5
-    assert compose("er").origins["stream.tasks"] == "data digits"
+    assert compose("er").origins["stream.tasks"] == "default for digits"
     assert compose("er", {"data.name": "cifar100"}).config.stream.tasks == 20
     given = compose("er", {"data.name": "cifar100", "stream.tasks": 10})
     assert (given.config.stream.tasks, given.origins["stream.tasks"]) == (10, "flag")

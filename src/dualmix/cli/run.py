@@ -141,12 +141,12 @@ def _explain(given: argparse.Namespace) -> int:
     return 0
 
 
-def list_settings(preset: str) -> int:
-    """Print every setting of a preset."""
+def list_settings(preset: str, overrides: dict[str, str]) -> int:
+    """Print every setting of a preset, with the values that flags give it."""
     from dualmix.cli.settings import settings
     from dualmix.config.compose import compose
 
-    make_console().print(settings(compose(preset)))
+    make_console().print(settings(compose(preset, overrides)))
     return 0
 
 
