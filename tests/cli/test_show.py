@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dualmix.cli import main
-from dualmix.cli.comparison import comparison
 from dualmix.cli.scores import BAR, _bar, curve, curve_rows, results
 from dualmix.cli.settings import explanation, explanation_rows
 from dualmix.cli.text import percent
@@ -216,12 +215,3 @@ def test_a_long_value_is_folded_not_cut() -> None:
     assert "".join(str(rows["stream.class_order"]["value"]).split()) == json.dumps(order).replace(
         " ", ""
     )
-
-
-def test_comparison_of_methods_over_seeds() -> None:
-    rows = [("er", [0.5, 0.7], [0.1, 0.3]), ("finetune", [0.2], [0.9])]
-    text = printed(comparison("Digits", rows))
-    assert re.search(r"er +60\.0 ± 127\.1 % +20\.0 ± 127\.1 % +2", text), (
-        "t(0.975, 1) = 12.706, s / sqrt 2 = 10"
-    )
-    assert re.search(r"finetune +20\.0 % +90\.0 % +1", text)

@@ -21,7 +21,7 @@ def fault_of(base: str, flags: dict[str, Any] | None = None) -> str:
 
 
 def test_a_preset_lies_over_the_defaults_and_a_flag_over_both() -> None:
-    plain = compose("iid-offline")
+    plain = compose("iid-offline", {"data.name": "cifar100"})
     assert plain.label == "iid-offline"
     assert (plain.config.stream.epochs, plain.origins["stream.epochs"]) == (
         70,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
@@ -129,7 +130,7 @@ class _Canvas:
     def draw(self, number: int, line: Line, *, marked: bool) -> None:
         """Draw a line, and its marks above all lines."""
         places = [(self.column(x), self.height(y)) for x, y in line.points]
-        for (x0, y0), (x1, y1) in zip(places, places[1:], strict=False):
+        for (x0, y0), (x1, y1) in pairwise(places):
             steps = max(1, math.ceil(2 * abs(x1 - x0)), math.ceil(4 * abs(y1 - y0)))
             for step in range(steps + 1):
                 share = step / steps

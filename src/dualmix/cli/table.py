@@ -87,9 +87,7 @@ def _table(given: argparse.Namespace) -> int:
     chosen = [g for g in collection.groups if not given.methods or g.label in wanted]
     rows, common = configurations(chosen, given.against)
     if given.json:
-        records = [
-            {**plain(row), "accuracy_by_seed": row.values, "runs": row.runs} for row in rows
-        ]
+        records = [{**plain(row), "accuracy_by_seed": row.values, "runs": row.runs} for row in rows]
         print(json.dumps({"rows": records, "shared": common}, indent=1))
     elif given.csv:
         sys.stdout.write(as_csv([plain(row) for row in rows], cell))
@@ -148,7 +146,7 @@ def render(
         if not columns and row.settings:
             told = ", ".join(f"{name} {value}" for name, value in row.settings.items())
             method.append(f"\n{told}", "not bold")
-        gain = [with_spread(row.against, spread, signed=True)] if against else []
+        gain = [with_spread(row.against, spread, signed=True, both=False)] if against else []
         table.add_row(
             method,
             *(row.settings.get(name, "-") for name in columns),

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from dualmix.data.config import Data
 
 DEFAULTS: dict[str, Any] = {
-    "method.lr": 0.03,
+    "method.lr": 0.05,
     "method.augment": "crop-0.5",
     "method.mix.augment": "crop-0.5",
+    "model.width": 8,
 }
-"""A rate at which 146 steps are learned well, and an augmentation that does not mirror: a digit in
-the mirror is another sign.
+"""A rate at which 146 steps are learned well, an augmentation that does not mirror (a digit in the
+mirror is another sign), and a network of the size that 8 x 8 pixels need.
 """
 
 

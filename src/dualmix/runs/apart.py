@@ -136,7 +136,7 @@ def tell_apart(runs: Sequence[Told]) -> list[dict[str, str]]:
         {
             **({"data": title} if several else {}),
             **{
-                name: as_flag(run.settings[path])
+                name: _shown(run.settings[path])
                 for path, name in zip(paths, short_names(paths), strict=True)
                 if path in run.settings
                 and (len(paths) <= FEW or path in TELLING[:1] or path in dict(run.changed))
@@ -144,6 +144,10 @@ def tell_apart(runs: Sequence[Told]) -> list[dict[str, str]]:
         }
         for run, title in zip(runs, data, strict=True)
     ]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else as_flag(value)
 
 
 def shared(runs: Sequence[Told]) -> dict[str, str]:
@@ -173,7 +177,7 @@ def name_data(runs: Sequence[Told]) -> list[str]:
     for name, run in zip(names, runs, strict=True):
         contents.setdefault(name, set()).add(run.fingerprint)
     return [
-        f"{name} ({run.fingerprint.removeprefix('sha256:')[:6]})" if len(contents[name]) > 1 else name
+        f"{name} ({run.fingerprint[:6]})" if len(contents[name]) > 1 else name
         for name, run in zip(names, runs, strict=True)
     ]
 
@@ -212,6 +216,10 @@ def name_runs(runs: Iterable[Told]) -> list[str]:
     """
     told = list(runs)
     return [
-        " ".join((run.label, *(f"{k} {v}" for k, v in apart.items()), f"seed {run.settings['seed']}"))
+        " ".join((run.label, *(f"{name} {value}" for name, value in apart.items()), _seed(run)))
         for run, apart in zip(told, tell_apart(told), strict=True)
     ]
+
+
+def _seed(run: Told) -> str:
+    return f"seed {run.settings.get('seed', '?')}"

@@ -132,7 +132,8 @@ def _told(group: Group) -> Told:
 
 def _reference(group: Group, reference: str, groups: Sequence[Group]) -> Group | None:
     """Return the group of the reference on the same data, memory, stream and network; of several
-    the one that shares most of the method's changed settings and has no others.
+    the one that shares most of the method's changed settings and has no others. Of several
+    memories none is the reference of a method without one.
     """
     mine = dict(group.changed)
     around = {path: value for path, value in mine.items() if not path.startswith("method.")}
@@ -145,6 +146,8 @@ def _reference(group: Group, reference: str, groups: Sequence[Group]) -> Group |
         and dict(other.changed).items() <= mine.items()
         and around.items() <= dict(other.changed).items()
     ]
+    if len({other.memory for other in fits}) > 1:
+        return None
     return max(fits, key=lambda other: len(other.changed), default=None)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +20,7 @@ from dualmix.registry import get_method
 from dualmix.runs import metrics
 from dualmix.runs.apart import Own, Usual
 from dualmix.runs.records import Content, Run
-from dualmix.store.folder import Folder
+from dualmix.store.folder import STEP, Folder
 
 CHECKED = ("average_accuracy", "forgetting")
 MEASURES, GAPS = (
@@ -73,6 +75,8 @@ class Reader:
         label = migrate_label(saved["label"])
         code = str(_dict(facts.get("plugin")).get("sha256") or "")
         settings = self._settings(saved, content, folder.key, code)
+        if settings["data.path"]:
+            content = replace(content, file=Path(settings["data.path"]).name)
         preset = self.usual.preset(label, str(settings["method.kind"]))
         plan, scores, confusion = results(folder)
         lacking: list[str] = []
@@ -231,7 +235,8 @@ def _log(folder: Folder, lacking: list[str]) -> list[str]:
     if not folder.has("log.jsonl"):
         return []
     try:
-        return folder.read("log.jsonl").decode("utf-8").splitlines()[-200:]
+        lines = folder.read("log.jsonl").decode("utf-8").splitlines()
+        return [line for line in lines if f'"event": "{STEP}"' not in line][-200:]
     except (StoreError, UnicodeDecodeError):
         lacking.append("Its log.jsonl cannot be read: its scores count, its log is not shown.")
         return []
