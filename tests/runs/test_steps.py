@@ -47,7 +47,7 @@ def test_steps_are_logged_and_nothing_else_changes(values: dict[str, Any], tmp_p
         assert quiet.folder.read(name) == logged.folder.read(name)
     assert steps(quiet.folder) == []
     stages = steps(logged.folder)
-    assert [stage.step for stage in stages] == [step for step in range(2, len(seen) + 1, 2)]
+    assert [stage.step for stage in stages] == list(range(2, len(seen) + 1, 2))
     for stage in stages:
         event = seen[stage.step - 1]
         before = seen[stage.step - 3] if stage.step > 2 else None

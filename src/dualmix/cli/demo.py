@@ -11,9 +11,9 @@ SEEDS = 5
 REFERENCE = "er"
 ROWS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("finetune", {}),
-    (REFERENCE, {"method.memory": 50}),
+    (REFERENCE, {"method.memory": 20}),
     (REFERENCE, {"method.memory": 200}),
-    ("er+dualmix", {"method.memory": 50}),
+    ("er+dualmix", {"method.memory": 20}),
 )
 """What is compared: presets and the settings of each, as `dualmix run` takes them."""
 TITLE = """\
@@ -23,7 +23,7 @@ NEXT = """\
 A large memory needs less help: compare `dualmix run er+dualmix --method.memory 200`. Next:
   dualmix show er er+dualmix         two runs side by side
   dualmix explain er+dualmix         every value, and whose choice it is
-  dualmix run er --method.memory 20  any setting is a flag; then: dualmix table
+  dualmix run er --method.memory 50  any setting is a flag; then: dualmix table
   dualmix run er+dualmix --data.name folder --data.path DIR --data.size 32"""
 
 
