@@ -63,10 +63,10 @@ def test_a_method_without_the_setting_passes_it_over() -> None:
 
 
 @pytest.mark.usefixtures("dotted")
-def test_a_file_of_ones_own_is_completed_but_the_record_of_a_run_is_not(tmp_path: Path) -> None:
+def test_nothing_is_recommended_to_a_file(tmp_path: Path) -> None:
     own = {"method": {"kind": "er"}, "data": {"name": "dotted"}}
     (tmp_path / "own.json").write_text(json.dumps(own))
-    assert told(str(tmp_path / "own.json"))[0] == 0.07
+    assert told(str(tmp_path / "own.json")) == (0.1, 10, "default", "default")
     older = compose("er", {"data.name": "dotted", "method.lr": 0.1, "stream.batch": 10})
     plain = record(older, "0" * 64)
     del plain["config"]["method"]["lr"], plain["config"]["stream"]["batch"]

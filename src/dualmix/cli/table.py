@@ -134,7 +134,7 @@ def render(
     names = list(dict.fromkeys(name for row in rows for name in row.settings))
     table = Table(box=box.SIMPLE, pad_edge=False)
     columns = names if len(names) <= FEW else []
-    table.add_column("method", overflow="fold", min_width=16)
+    table.add_column("method", overflow="fold", min_width=10 if columns else 16)
     for name in columns:
         table.add_column(name, justify="right", overflow="fold")
     for title in ("accuracy", "forgetting", *([f"over {against}"] if against else [])):

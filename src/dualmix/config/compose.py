@@ -35,9 +35,8 @@ def compose(
     """Build a configuration from a preset, a saved JSON or YAML file or a run's folder, and dotted
     overrides.
 
-    A flag wins over a file or preset, that over what the data set recommends (`Dataset.defaults`),
-    and that over the setting's own default. The record of a run is complete: nothing is recommended
-    to it.
+    A flag wins over a preset, that over what the data set recommends (`Dataset.defaults`), and that
+    over the setting's own default. A file says all that it wants: nothing is recommended to it.
 
     Raises
     ------
@@ -52,7 +51,7 @@ def compose(
     """
     faults = list(faults)
     schema: type[Common] = Common
-    told = _Base(base, "", {}, {}, complete=True)
+    told = _Base(base, "", {}, {}, open=False)
     try:
         told = _base(base)
         schema = cast(Any, Config)[get_method(told.kind)]
@@ -60,7 +59,7 @@ def compose(
         faults.append(str(fault))
     label, values, origins = told.label, told.values, told.origins
     known = dict(walk(schema))
-    if not told.complete:
+    if told.open:
         data = (overrides or {}).get("data.name", values.get("data.name", Data().name))
         faults += _recommend(str(data), known, values, origins)
     for path, given in (overrides or {}).items():
@@ -156,15 +155,15 @@ class _Base(NamedTuple):
 
     Attributes
     ----------
-    complete
-        It is the record of a run: a setting that it lacks had its own default.
+    open
+        The data set may recommend what it does not say.
     """
 
     label: str
     kind: str
     values: dict[str, Any]
     origins: dict[str, str]
-    complete: bool
+    open: bool
 
 
 def _base(base: str) -> _Base:
@@ -174,7 +173,7 @@ def _base(base: str) -> _Base:
     if base in presets() or not path.is_file():
         preset = get_preset(base)
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
-        return _Base(preset.name, preset.kind, dict(preset.values), origins, complete=False)
+        return _Base(preset.name, preset.kind, dict(preset.values), origins, open=True)
     try:
         saved = _read(path)
         plain = migrate(saved.get("config", saved))
@@ -189,8 +188,7 @@ def _base(base: str) -> _Base:
             f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and "
             "settings, as a run's config.json has them."
         ) from fault
-    origins = dict.fromkeys(values, f"file {path.name}")
-    return _Base(label, str(kind), values, origins, complete="config" in saved)
+    return _Base(label, str(kind), values, dict.fromkeys(values, f"file {path.name}"), open=False)
 
 
 def _read(path: Path) -> Any:

@@ -164,15 +164,9 @@ def name_data(runs: Sequence[Told]) -> list[str]:
     """Return the name of each run's data set, or of the user's own file or folder: as much of its
     path as tells it apart, and a part of its digest where the same path held other images.
     """
-    places = [_place(run) for run in runs]
-    names = []
-    for place in places:
-        length = 1
-        while length < len(place) and any(
-            other[-length:] == place[-length:] for other in places if other != place
-        ):
-            length += 1
-        names.append("/".join(place[-length:]))
+    names = distinct_ends(
+        str(run.settings["data.path"] or run.settings["data.name"]) for run in runs
+    )
     contents: dict[str, set[str]] = {}
     for name, run in zip(names, runs, strict=True):
         contents.setdefault(name, set()).add(run.fingerprint)
@@ -182,9 +176,25 @@ def name_data(runs: Sequence[Told]) -> list[str]:
     ]
 
 
-def _place(run: Told) -> tuple[str, ...]:
-    path = run.settings.get("data.path")
-    return (str(run.settings["data.name"]),) if path is None else Path(str(path)).parts
+def distinct_ends(paths: Iterable[str]) -> list[str]:
+    """Return as much of the end of each path as tells it apart from the others.
+
+    Examples
+    --------
+    >>> distinct_ends(["/x/a.npz", "/y/a.npz", "/y/b.npz"])
+    ['x/a.npz', 'y/a.npz', 'b.npz']
+    """
+    places = [Path(path).parts for path in paths]
+    others = set(places)
+    names = []
+    for place in places:
+        length = 1
+        while length < len(place) and any(
+            other[-length:] == place[-length:] for other in others if other != place
+        ):
+            length += 1
+        names.append("/".join(place[-length:]))
+    return names
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
