@@ -1,6 +1,6 @@
 """Follow the README word for word in a fresh clone and a fresh environment.
 
-    python tests/readme_walk.py              # HEAD of this repository; installs by pip, some minutes
+    python tests/readme_walk.py              # HEAD of this repository; some minutes
     python tests/readme_walk.py --all        # also commands that print nothing here: make test
 
 Every ``$ command`` of a console block is run in the clone and every Python block by the clone's own

@@ -53,6 +53,10 @@ def test_a_fault_is_told(
     assert "method.memory" in capsys.readouterr().err
 
 
+def test_all_lines_fit_80_columns() -> None:
+    assert all(len(line) < 80 for text in (demo.TITLE, demo.NEXT) for line in text.splitlines())
+
+
 def test_the_rows_can_be_composed() -> None:
     from dualmix.sweeps.sweep import entries
 

@@ -16,7 +16,8 @@ MOST = len(MARKS)
 """Lines of one chart; more cannot be told apart."""
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of braille's dots by row and column."""
-WIDEST = 100
+WIDEST, LONGEST = 100, 28
+"""Cells of a chart's width, and letters of a line's name."""
 Point = tuple[float, float]
 
 
@@ -80,7 +81,8 @@ class Chart:
 
 
 def _end(line: Line, unit: str) -> str:
-    return f"{line.name} {_number(round(line.points[-1][1], 3 if not unit else 1))}{unit}"
+    name = line.name if len(line.name) <= LONGEST else f"{line.name[: LONGEST - 3]}..."
+    return f"{name} {_number(round(line.points[-1][1], 3 if not unit else 1))}{unit}"
 
 
 def _number(value: float) -> str:
@@ -160,10 +162,10 @@ class _Canvas:
 
     def labels(self, lines: Sequence[Line], names: Sequence[str]) -> dict[int, tuple[int, str]]:
         """Return the name beside each line's end, one per row, as near as there is room."""
-        wanted = sorted((self.row(line.points[-1][1]), n) for n, line in enumerate(lines))
+        wanted = sorted((self.height(line.points[-1][1]), n) for n, line in enumerate(lines))
         rows: list[int] = []
-        for row, _ in wanted:
-            rows.append(max(row, rows[-1] + 1 if rows else 0))
+        for height, _ in wanted:
+            rows.append(max(round(height), rows[-1] + 1 if rows else 0))
         over = max(0, rows[-1] - self.rows + 1)
         for index in reversed(range(len(rows))):
             limit = rows[index + 1] - 1 if index + 1 < len(rows) else rows[index] - over

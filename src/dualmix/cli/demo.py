@@ -7,7 +7,7 @@ from typing import Any
 
 from dualmix.sweeps.sweep import Job
 
-SEEDS = 5
+SEEDS = 4
 REFERENCE = "er"
 ROWS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("finetune", {}),
@@ -18,16 +18,16 @@ ROWS: Sequence[tuple[str, Mapping[str, Any]]] = (
 """What is compared: presets and the settings of each, as `dualmix run` takes them."""
 TITLE = """\
 Handwritten digits: 5 tasks of 2 classes, each image seen once. finetune keeps
-nothing, er rehearses images from a memory, DualMix also augments and mixes them."""
+nothing, er rehearses images from a memory, DualMix augments and mixes them."""
 NEXT = """\
-146 steps of small digits show what a memory is worth; a gain of DualMix is within
-the noise here. On the 5,000 steps of CIFAR-100 it is 10 points (README.md).
+146 steps of small digits show what a memory is worth; what DualMix gains is
+within the noise here. On 5,000 steps of CIFAR-100 it is 10 points (README.md).
 
 Next:
   dualmix run er+dualmix --method.memory 200   any setting is a flag
   dualmix table                                all that you ran
   dualmix show er er+dualmix                   two runs side by side
-  dualmix explain er+dualmix                   every value, and whose choice it is
+  dualmix explain er+dualmix                   every value, and who chose it
   dualmix run er+dualmix --data.name folder --data.path DIR --data.size 32"""
 
 

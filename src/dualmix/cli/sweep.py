@@ -82,7 +82,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     add(
         "demo",
         _demo,
-        "Compare methods over seeds (5 unless told) on the embedded digits.",
+        "Compare methods over seeds (4 unless told) on the embedded digits.",
         prepare=for_all,
         parents=[many, store, plain],
         epilog=SETTINGS,

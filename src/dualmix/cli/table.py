@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dualmix.runs.configurations import Row, Spread
     from dualmix.runs.records import Collection
 
-LONGEST = 28
-"""Letters of a line's name in a chart."""
 SPREADS = ("ci", "sd")
 SHOWN = 5
 EPILOG = """\
@@ -169,7 +167,7 @@ def learning_curves(rows: Sequence[Row]) -> RenderableType:
     """Return the mean learning curves of configurations as a chart."""
     lines = [
         Line(
-            _short(" ".join((row.label, *(f"{k} {v}" for k, v in row.settings.items())))),
+            " ".join((row.label, *(f"{k} {v}" for k, v in row.settings.items()))),
             [(task, share) for task, share in enumerate(row.curve, start=1)],
         )
         for row in rows[:MOST]
@@ -177,10 +175,6 @@ def learning_curves(rows: Sequence[Row]) -> RenderableType:
     chart = Chart("average accuracy of the tasks so far, mean over seeds", "task", lines)
     left = len(rows) - len(lines)
     return Group(chart, Text(f"{left} more rows are not drawn: name methods.")) if left else chart
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
 
 
 def with_spread(
