@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dualmix.paper.numbers import ABLATION_ACCURACY
 from dualmix.report.collect import collect
-from dualmix.runs.records import Group
+from dualmix.runs.records import Collection, Group
 from dualmix.store.opening import open_store
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +22,7 @@ DATA, MEMORY = "cifar100", 1000
 METHODS = ("er", "er+da", "er+enmix", "er+adpmix", "er+dualmix")
 STRONG = ("er", "er+dualmix")
 WIDTH, HEIGHT = 760, 400
-LEFT, RIGHT, TOP, BOTTOM = 46, 565, 62, 352
+LEFT, RIGHT, TOP, BOTTOM = 46, 545, 62, 352
 HIGHEST, STEP = 60, 10
 APART = 17
 """Pixels from one label to the next."""
@@ -55,11 +55,11 @@ THEMES = {
 }
 
 
-def groups() -> list[Group]:
+def groups(collection: Collection) -> list[Group]:
     """Return the runs of each method that are its preset, over the whole stream."""
     known = {
         group.label: group
-        for group in collect(open_store(ROOT / "results")).plain
+        for group in collection.plain
         if group.content.name == DATA and group.memory == MEMORY
     }
     return [known[name] for name in METHODS]
@@ -172,12 +172,12 @@ def _text(
     )
 
 
-def pictures() -> dict[str, str]:
+def pictures(drawn: Sequence[Group]) -> dict[str, str]:
     """Return the pictures by the names of their files."""
-    drawn = groups()
     return {f"curves-{name}.svg": draw(drawn, theme) for name, theme in THEMES.items()}
 
 
 if __name__ == "__main__":
-    for name_, picture in pictures().items():
+    filed = collect(open_store(str(ROOT / "results")))
+    for name_, picture in pictures(groups(filed)).items():
         (ROOT / "docs" / name_).write_text(picture, encoding="utf-8")
