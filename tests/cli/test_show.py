@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from dualmix.config.compose import Composed, compose
 from dualmix.runs.run import Stopped, run
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
+
+Command = Callable[..., tuple[int, str, str]]
 
 
 def printed(thing: RenderableType, width: int = 80) -> str:
@@ -147,6 +150,32 @@ def test_the_show_command(
     rows = json.loads(capsys.readouterr().out)
     assert rows["run"] == str(done.path)
     assert rows["average_accuracy"] == done.read_json("scores.json")["average_accuracy"]
+
+
+def test_several_runs_side_by_side_and_their_steps(
+    composed: Composed, tmp_path: Path, dualmix_: Command
+) -> None:
+    config = composed.config
+    for seed in (1, 2):
+        told = config.model_copy(update={"seed": seed, "log_every": 2})
+        run(Composed(composed.label, told, composed.origins), Store(tmp_path))
+    code, out, err = dualmix_("show", "s1", "s2", "--steps", "--store", tmp_path)
+    assert (code, err) == (0, "")
+    assert all(len(line.rstrip()) <= 80 for line in out.splitlines())
+    shares = [curve_rows(Store(tmp_path).find(f"s{n}"))["average_accuracy"] for n in (1, 2)]
+    last = [line.split() for line in out.splitlines() if line.split()[:1] == ["3"]]
+    assert [*(f"{100 * share:.1f}" for share in shares)] in [row[1::2] for row in last]
+    for name in ("er seed 1", "er seed 2"):
+        assert out.count(f" {name} ") >= 3, "a curve, the loss and the online accuracy"
+    code, out, _ = dualmix_("show", "s1", "s2", "--json", "--steps", "--store", tmp_path)
+    rows = json.loads(out)
+    assert [row["average_accuracy"] for row in rows] == shares
+    assert [step["step"] for step in rows[0]["steps"]] == [2, 4, 6]
+
+
+def test_steps_that_were_not_logged(done: Folder, dualmix_: Command) -> None:
+    code, _, err = dualmix_("show", done.path, "--steps")
+    assert code == 2 and "train it with --log_every 10 --fresh" in err
 
 
 def test_bars_grow_with_the_share() -> None:
