@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dualmix.cli.chart import MARKS, Chart, Line
+from dualmix.cli.configuration_table import with_spread
 from dualmix.cli.progress import Counting
-from dualmix.cli.table import as_csv, with_spread
+from dualmix.cli.table import as_csv
 from dualmix.report.export import cell
 from dualmix.runs.configurations import spread
 from tests.report.makers import accurate

@@ -219,7 +219,7 @@ def summary(
     runs: Sequence[Entry], store: Store, against: str | None = None, *, curves: bool = False
 ) -> RenderableType:
     """Return the finished runs of a sweep by configuration."""
-    from dualmix.cli.table import render
+    from dualmix.cli.configuration_table import render
     from dualmix.report.collect import collect
     from dualmix.runs.configurations import configurations
 
