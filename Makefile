@@ -1,11 +1,12 @@
 # make demo: install, then compare methods on the embedded digits.
 # make test: install what the tests need, then all checks.   make quick: the tests for while you edit.
+# make readme: follow the README in a fresh clone and a fresh environment.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test quick lint types unit contract torture browser clean
+.PHONY: demo test quick lint types unit contract torture readme browser clean
 demo: .venv/.core
 	$(BIN)/dualmix demo
 
@@ -30,6 +31,9 @@ contract: .venv/.dev
 # Hours at full size: make torture ARGS='calls=1000 files=200' tries less.
 torture: .venv/.dev
 	$(BIN)/python -m tests.torture $(ARGS)
+
+readme:
+	$(PYTHON) tests/readme_walk.py $(ARGS)
 
 # The page's tests drive a real browser. Only root on Debian can install it without asking.
 browser:

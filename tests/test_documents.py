@@ -16,12 +16,13 @@ from dualmix.registry import load_plugin, presets
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "dualmix"
-DOCUMENTS = ("CONTRIBUTING.md", "docs/architecture.md", "docs/references.md", "docs/cluster.md")
+PAGES = ("start", "stream", "data", "runs", "metrics", "architecture", "references", "cluster")
+DOCUMENTS = ("CONTRIBUTING.md", *(f"docs/{page}.md" for page in PAGES))
 PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|md|json|yaml|cff|txt|toml|html))`")
 NEW = {"src/dualmix/methods/oldest.py", "tests/methods/test_oldest.py"}
 """What CONTRIBUTING tells a newcomer to write."""
-MADE = {"config.json", "facts.json", "holder.json"}
-"""Files of a run."""
+MADE = {"config.json", "facts.json", "holder.json", "probes.json", "tune-er+dualmix.json"}
+"""Files of a run or of a command."""
 
 
 def text(name: str) -> str:

@@ -105,7 +105,7 @@ def _dispatch(words: list[str], extra: AddCommands | None) -> int:
 
         load_plugin(plugin)
     if told.lists_settings:
-        return list_settings(given.preset)
+        return list_settings(given.preset, told.settings)
     given.prepare(given, told.settings, told.faults)
     code: int = given.command(given)
     return code

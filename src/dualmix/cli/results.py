@@ -105,6 +105,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
 
 
 def _report(given: argparse.Namespace) -> int:
+    from dualmix.cli.progress import Counting
     from dualmix.errors import DualmixError
     from dualmix.report.collect import collect
     from dualmix.report.tables import summarise
@@ -124,21 +125,23 @@ def _report(given: argparse.Namespace) -> int:
     for folder in (out.parent, given.figures):
         if folder is not None:
             make_folder(folder)
-    collection = collect(open_store(given.store))
-    summary = summarise(collection)
-    if kind == "html":
-        from dualmix.report.page import html
-        from dualmix.report.speed import read_speed
+    with Counting(make_console(stderr=True, quiet=given.json)) as progress:
+        collection = collect(open_store(given.store), progress=progress)
+        summary = summarise(collection)
+        if kind == "html":
+            from dualmix.report.page import html
+            from dualmix.report.speed import read_speed
 
-        content = html(
-            summary,
-            figures_to=given.figures,
-            speed=read_speed(given.bench) if given.bench else None,
-        )
-    else:
-        from dualmix.report.text_tables import as_csv, latex, markdown
+            content = html(
+                summary,
+                figures_to=given.figures,
+                speed=read_speed(given.bench) if given.bench else None,
+                progress=progress,
+            )
+        else:
+            from dualmix.report.text_tables import as_csv, latex, markdown
 
-        content = {"md": markdown, "tex": latex, "csv": as_csv}[kind](summary)
+            content = {"md": markdown, "tex": latex, "csv": as_csv}[kind](summary)
     write_bytes(out, content.encode())
     counts = {
         "runs": len(collection.runs),

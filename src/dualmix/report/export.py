@@ -51,7 +51,7 @@ def export(collection: Collection, out: Path, format_: str) -> Path:
         lines = io.StringIO()
         writer = csv.DictWriter(lines, list(table[0]) if table else ["run"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _cell(one) for name, one in record.items()} for record in table)
+        writer.writerows({name: cell(one) for name, one in record.items()} for record in table)
         write_bytes(path, lines.getvalue().encode())
         return path
     try:
@@ -75,7 +75,7 @@ def _flat(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | tuple | dict) else value
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
     """Return a value that a spreadsheet shows and neither runs nor obeys: names are anyone's."""
     if not isinstance(value, str):
         return value

@@ -7,7 +7,7 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import groupby
@@ -38,7 +38,13 @@ BUNDLE = (
 """Prints the JavaScript that draws the figures on the page."""
 
 
-def html(summary: Summary, *, figures_to: Path | None = None, speed: Speed | None = None) -> str:
+def html(
+    summary: Summary,
+    *,
+    figures_to: Path | None = None,
+    speed: Speed | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> str:
     """Return the page.
 
     Parameters
@@ -47,6 +53,8 @@ def html(summary: Summary, *, figures_to: Path | None = None, speed: Speed | Non
         A folder that every figure is also written to, as svg and pdf.
     speed
         What a benchmark measured, to be shown too.
+    progress
+        Is told what is done, how many of it and of how many.
 
     Raises
     ------
@@ -71,7 +79,7 @@ def html(summary: Summary, *, figures_to: Path | None = None, speed: Speed | Non
         collection, proposition = summary.collection, verdicts(summary.collection.runs)
         with altair.utils.schemapi.debug_mode(False):  # tests check the specs; checking is slow
             drawn = figures(collection, proposition, speed)
-        shown = _rendered(drawn, language, figures_to)
+        shown = _rendered(drawn, language, figures_to, progress)
         bundle, _ = bundling.communicate()
     if bundling.returncode:
         raise DualmixError("vl-convert could not make the page's JavaScript (see above).")
@@ -115,14 +123,20 @@ def html(summary: Summary, *, figures_to: Path | None = None, speed: Speed | Non
     )
 
 
-def _rendered(drawn: Sequence[Figure], language: str, figures_to: Path | None) -> dict[str, Any]:
+def _rendered(
+    drawn: Sequence[Figure],
+    language: str,
+    figures_to: Path | None,
+    progress: Callable[[str, int, int], None],
+) -> dict[str, Any]:
     """Return each figure's views with their pdf, and write them to a folder if one is given."""
     from vl_convert import vegalite_to_pdf, vegalite_to_svg
 
     if figures_to is not None:
         make_folder(figures_to)
     shown: dict[str, Any] = {}
-    for figure in drawn:
+    for number, figure in enumerate(drawn):
+        progress("figures drawn", number, len(drawn))
         shown[figure.id] = []
         for view in figure.views:
             pdf = vegalite_to_pdf(view.spec, vl_version=language)
