@@ -124,21 +124,28 @@ def _report(given: argparse.Namespace) -> int:
     for folder in (out.parent, given.figures):
         if folder is not None:
             make_folder(folder)
-    collection = collect(open_store(given.store))
-    summary = summarise(collection)
-    if kind == "html":
-        from dualmix.report.page import html
-        from dualmix.report.speed import read_speed
+    with make_console(stderr=True, quiet=given.json).status("reading the runs") as status:
+        speed = None
+        if given.bench:
+            from dualmix.report.speed import read_speed
 
-        content = html(
-            summary,
-            figures_to=given.figures,
-            speed=read_speed(given.bench) if given.bench else None,
-        )
-    else:
-        from dualmix.report.text_tables import as_csv, latex, markdown
+            speed = read_speed(given.bench)
+        collection = collect(open_store(given.store))
+        status.update(f"{len(collection.runs)} runs: making tables")
+        summary = summarise(collection)
+        if kind == "html":
+            from dualmix.report.page import html
 
-        content = {"md": markdown, "tex": latex, "csv": as_csv}[kind](summary)
+            content = html(
+                summary,
+                figures_to=given.figures,
+                speed=speed,
+                tell=lambda doing: status.update(f"{len(collection.runs)} runs: {doing}"),
+            )
+        else:
+            from dualmix.report.text_tables import as_csv, latex, markdown
+
+            content = {"md": markdown, "tex": latex, "csv": as_csv}[kind](summary)
     write_bytes(out, content.encode())
     counts = {
         "runs": len(collection.runs),
