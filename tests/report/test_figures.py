@@ -45,8 +45,8 @@ def drawn(full: Collection) -> dict[str, Figure]:
 def rows(spec: dict[str, Any], panel: int = 0) -> list[dict[str, Any]]:
     """Return the data of a specification, or of one of its panels."""
     part = spec["concat"][panel] if "concat" in spec else spec
-    layers = part.get("layer", [])[:-1] or [part]  # the last one writes
-    found = next((layer["data"] for layer in layers[::-1] if "data" in layer), spec.get("data"))
+    layers = [*part.get("layer", [])[-2:0:-1], part, spec]  # a last layer writes end values
+    found = next(layer["data"] for layer in layers if "data" in layer)
     return list(spec["datasets"][found["name"]])
 
 

@@ -66,9 +66,9 @@ def test_the_figure_shows_ratios_limits_and_verdicts(tmp_path: Path) -> None:
     assert not without.views and not without.says, "times of runs are no benchmark"
     (figure,) = [figure for figure in figures(summary, [], measured()) if figure.id == "bench"]
     assert "a processor" in figure.caption
-    assert (
-        figure.says[0]
-        == "A step of er+dualmix takes 2.50 times as long as one of er (2.70 and 1.08 times the bare step)."
+    assert figure.says[0] == (
+        "A step of er+dualmix takes 2.50 times as long as one of er (2.70 and 1.08 times the bare "
+        "step)."
     )
     assert [view.name for view in figure.views] == ["step", "500 answers", "memory", "scale run"]
     step, answers, _, scale = (view.spec for view in figure.views)

@@ -209,8 +209,8 @@ def gate(collection: Collection) -> Figure:
         if open_:
             at = f", first {group.first} tasks" if group.first else ""
             says.append(
-                f"{name_of(group)}{at}, memory {group.memory:,}: open for {open_:,} of {pairs:,} pairs "
-                f"({100 * open_ / pairs:.2g} %)."
+                f"{name_of(group)}{at}, memory {group.memory:,}: open for {open_:,} of {pairs:,} "
+                f"pairs ({100 * open_ / pairs:.2g} %)."
             )
             opened += [group] if 100 * open_ >= pairs else []
         elif pairs:
