@@ -49,7 +49,11 @@ def card_page() -> str:
         if row.group == "step" and row.ratio is not None
     }
     parts = [INTRO]
-    alone = {name: preset for name, preset in presets().items() if name not in _added()}
+    alone = {
+        name: preset
+        for name, preset in presets().items()
+        if name not in _added() and _ours(preset.kind)
+    }
     parts += [_overview(list(alone), costs, summary)]
     for name, preset in alone.items():
         parts += [f"## {name}\n", f"{preset.doc}\n"]
@@ -65,11 +69,17 @@ def card_page() -> str:
     for name, (addition, hosts) in additions().items():
         cite = f" {addition.cite}." if addition.cite else ""
         values = changes((f"method.mix.{path}", value) for path, value in addition.values.items())
-        parts += [f"- `+{name}`: {addition.doc}.{cite} Sets {values}. On {', '.join(hosts)}."]
+        on = ", ".join(filter(_ours, hosts))
+        parts += [f"- `+{name}`: {addition.doc}.{cite} Sets {values}. On {on}."]
     parts += ["", *_settings(Mixing, own=False, prefix="mix.")]
     parts += ["## Settings that methods share\n"]
     parts += _settings(get_method("er"), own=False, skip=("mix",))
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _ours(kind: str) -> bool:
+    """Return whether a method is the package's own, not that of a plugin which is loaded too."""
+    return get_method(kind).__module__.startswith("dualmix.")
 
 
 def _added() -> set[str]:
@@ -140,9 +150,7 @@ def _settings(
 
 
 def _declared(method: type[BaseModel], name: str) -> str:
-    return next(
-        c.__module__ for c in method.__mro__ if name in get_annotations(c)
-    )
+    return next(c.__module__ for c in method.__mro__ if name in get_annotations(c))
 
 
 def _whose(field: FieldInfo) -> str:

@@ -186,6 +186,7 @@ def test_tables_are_sorted_by_a_click(browser: Any, page: Path) -> None:
     shown(browser, page)
     button = browser.find_element("css selector", "#table1 button[data-col='0']")
     before = column(browser, "#table1", "0")
+    run(browser, "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", button)
     button.click()
     down = column(browser, "#table1", "0")
     there = [float(value) for value in down if value]

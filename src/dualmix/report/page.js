@@ -44,10 +44,10 @@
       spec.spacing = narrow ? 12 : 20;
       const beside = names ? Math.min(7 * longest, 150) + 48 : tiles ? 66 : small && narrow ? 72 : 104;
       for (const part of parts) {
-        part.width = Math.max(90, Math.floor(width / spec.columns) - beside);
+        part.width = Math.min(small || tiles ? 420 : 700, Math.max(90, Math.floor(width / spec.columns) - beside));
         if (tiles) {  // whole pixels per tile, else seams show
           const tasks = part.encoding.x.axis.values.at(-1);
-          part.width = part.height = tasks * Math.max(2, Math.floor(part.width / tasks));
+          part.width = part.height = tasks * Math.max(2, Math.floor(Math.min(part.width, 200) / tasks));
         }
         if (small && narrow && !tiles) part.layer.forEach((layer) => { if (layer.encoding.y) layer.encoding.y.title = null; });
       }
