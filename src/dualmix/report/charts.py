@@ -282,40 +282,69 @@ def small_multiple(
     domain: tuple[float, float],
     tasks: int,
     height: int = MULTIPLE,
-) -> Any:
+) -> Record:
     """Return a panel of few lines over tasks: strong ones in colour, the others grey, each with the
     value at its end.
+
+    It is written out, not built by Altair: a page has a hundred of them, and Altair needs 40 ms for
+    each.
     """
     rows = [
         row | {"strong": line.strong}
         for line in lines
         for row in points(line.curve, name=line.name)
     ]
-    ends = _apart([_end(line) for line in lines], domain, height)
-    look = alt.condition("datum.strong", alt.value(STRONG), alt.value(GREY))
-    scale = alt.Scale(domain=list(domain))
     last = max(tasks, 2)
-    axis = alt.Axis(tickMinStep=1, format="d", tickCount=min(last, 5), grid=False)
-    x = alt.X("task:Q", title=None, axis=axis, scale=alt.Scale(domain=[1, last]))
-    up = alt.Y("mean:Q", title=y, scale=scale, axis=alt.Axis(tickCount=4))
+    ticks = {"tickMinStep": 1, "format": "d", "tickCount": min(last, 5), "grid": False}
+    x = {"field": "task", "type": "quantitative", "title": None, "axis": ticks}
+    x["scale"] = {"domain": [1, last]}
+    up = {"type": "quantitative", "title": y, "scale": {"domain": list(domain)}}
+    up["axis"] = {"tickCount": 4}
+    look = {"condition": {"test": "datum.strong", "value": STRONG}, "value": GREY}
+    same = {"x": x, "color": look, "detail": {"field": "name", "type": "nominal"}}
     tip = [
-        alt.Tooltip("name:N", title="configuration"),
-        alt.Tooltip("task:Q"),
-        alt.Tooltip("text:N", title=y),
-        alt.Tooltip("n:Q", title="runs"),
+        {"field": "name", "type": "nominal", "title": "configuration"},
+        {"field": "task", "type": "quantitative"},
+        {"field": "text", "type": "nominal", "title": y},
+        {"field": "n", "type": "quantitative", "title": "runs"},
     ]
-    base, labels = chart_of(rows), chart_of(ends)
-    detail = alt.Detail("name:N")
-    return alt.layer(
-        base.mark_area(fillOpacity=0.15, clip=True).encode(
-            x, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"), detail, color=look
-        ),
-        base.mark_line(strokeWidth=2.5).encode(x, up, detail, color=look),
-        base.mark_point(filled=True, size=22, opacity=0.9).encode(x, up, color=look, tooltip=tip),
-        labels.mark_text(align="left", dx=6, fontSize=12, fontWeight=600).encode(
-            x, alt.Y("at:Q", title=y, scale=scale), text="text:N", color=look
-        ),
-    ).properties(width=170, height=height, title=title)
+    band = {**same, "y": {"field": "low", **up}, "y2": {"field": "high"}}
+    line_ = {**same, "y": {"field": "mean", **up}}
+    label = {"x": x, "color": look, "y": {"field": "at", **up}}
+    return {
+        "title": title,
+        "width": 170,
+        "height": height,
+        "data": {"values": rows},
+        "layer": [
+            {
+                "transform": [{"filter": BANDED}],
+                "mark": {"type": "area", "fillOpacity": 0.15, "clip": True},
+                "encoding": band,
+            },
+            {"mark": {"type": "line", "strokeWidth": 2.5}, "encoding": line_},
+            {
+                "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.9},
+                "encoding": {**line_, "tooltip": tip},
+            },
+            {
+                "data": {"values": _apart([_end(line) for line in lines], domain, height)},
+                "mark": {
+                    "type": "text",
+                    "align": "left",
+                    "dx": 6,
+                    "fontSize": 12,
+                    "fontWeight": 600,
+                },
+                "encoding": {**label, "text": {"field": "text", "type": "nominal"}},
+            },
+        ],
+    }
+
+
+def small_multiples(charts: Sequence[Record], columns: int = 2) -> Record:
+    """Return small multiples in columns as a specification."""
+    return {"$schema": alt.SCHEMA_URL, "concat": list(charts), "columns": columns}
 
 
 def _end(line: Line) -> Record:

@@ -14,9 +14,9 @@ from dualmix.report.charts import (
     Record,
     by_place,
     lines_over_tasks,
-    panels,
     points,
     small_multiple,
+    small_multiples,
     spec_of,
 )
 from dualmix.report.commands import sweep_command
@@ -81,7 +81,7 @@ def curves(collection: Collection) -> Figure:
                 for title, some in lines.items()
                 if some
             ]
-            views.append(FigureView(f"{at}: {name}", spec_of(panels(charts, 4))))
+            views.append(FigureView(f"{at}: {name}", small_multiples(charts, 4)))
     caption = (
         "Mean over seeds after each task; the number is the value after the last. Grey: the method "
         "alone; blue: with DualMix. Bands are 95 % intervals of three seeds or more, cut where "

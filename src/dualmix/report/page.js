@@ -37,7 +37,7 @@
     const parts = spec.concat;
     if (parts) {
       const narrow = width < 600, tiles = parts.every((part) => part.width === part.height), small = parts[0].width < 200;
-      const longest = Math.max(0, ...Object.values(spec.datasets).flat().map((row) => String(row.name ?? "").length));
+      const longest = Math.max(0, ...Object.values(spec.datasets ?? {}).flat().map((row) => String(row.name ?? "").length));
       const names = parts.some((part) => part.layer?.some((layer) => layer.encoding?.y?.field === "name"));
       const least = tiles || small ? (narrow ? 165 : tiles ? 185 : 225) : 330;
       spec.columns = Math.max(1, Math.min(parts.length, Math.floor(width / least)));

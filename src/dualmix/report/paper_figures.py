@@ -26,6 +26,7 @@ from dualmix.report.charts import (
     chart_of,
     panels,
     small_multiple,
+    small_multiples,
     spec_of,
     spread,
 )
@@ -136,7 +137,7 @@ def errors(collection: Collection) -> Figure:
                 last = [one for one in line.curve if one][-1]
                 ends[line.name, score] = f"{last.mean:.0f} % ({counted(last.n, 'seed')})"
         if charts:
-            views.append(FigureView(str(at), spec_of(panels(charts))))
+            views.append(FigureView(str(at), small_multiples(charts)))
             said = [
                 f"{label} takes {ends[label, 'er_old_new']} of its errors on old classes for new "
                 f"ones and {ends[label, 'er_new_old']} of those on new classes for old ones"
