@@ -341,7 +341,7 @@ def test_pairs_are_drawn_and_told(tmp_path: Path) -> None:
         ("mir", -5.0, "-5.0"),
     ]
     (said,) = figure.says
-    assert "accuracy is better for 1 of 2" in said
+    assert "accuracy is better for 1 of 2 and forgetting is better for 0 of 2" in said
     assert "tells apart er (average accuracy better)" in said
 
 

@@ -198,7 +198,7 @@ def lines_over_tasks(
     legend = alt.Legend(
         title=None, symbolSize=90, symbolStrokeWidth=2, labelLimit=330, columns=5, orient="top"
     )
-    axis = alt.Axis(tickMinStep=1, format="d")
+    axis = alt.Axis(values=task_ticks(tasks), format="d")
     x = alt.X("task:Q", title="task", axis=axis, scale=alt.Scale(domain=[1, max(tasks, 2)]))
     up = alt.Scale(domain=list(axis_about(rows)))
     colour = alt.Color("method:N", scale=scale["color"], sort=names, legend=legend)
@@ -225,6 +225,17 @@ def lines_over_tasks(
         x, alt.Y("mean:Q", title=y, scale=up), colour, shape=shape, tooltip=tip, opacity=faint
     )
     return alt.layer(band, line, point).add_params(alone).properties(width=WIDTH, height=HEIGHT)
+
+
+def task_ticks(tasks: int) -> list[int]:
+    """Return the tasks that an axis names: all of few, else the first and every fifth.
+
+    Examples
+    --------
+    >>> task_ticks(3), task_ticks(20)
+    ([1, 2, 3], [1, 5, 10, 15, 20])
+    """
+    return [t for t in range(1, tasks + 1) if tasks <= 10 or t == 1 or t % 5 == 0]
 
 
 def points(curve: Sequence[metrics.Interval | None], **more: Any) -> list[Record]:
@@ -295,7 +306,7 @@ def small_multiple(
         for row in points(line.curve, name=line.name)
     ]
     last = max(tasks, 2)
-    ticks = {"tickMinStep": 1, "format": "d", "tickCount": min(last, 5), "grid": False}
+    ticks = {"values": task_ticks(tasks), "format": "d", "grid": False}
     x = {"field": "task", "type": "quantitative", "title": None, "axis": ticks}
     x["scale"] = {"domain": [1, last]}
     up = {"type": "quantitative", "title": y, "scale": {"domain": list(domain)}}

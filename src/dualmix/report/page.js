@@ -32,6 +32,8 @@
     };
   };
   // On the page panels stand in as many columns as fit, and the legend is one of buttons: it wraps, and a click works.
+  // On a dark page the blue and the grey of the figures are lighter.
+  const lit = (spec) => (dark.matches ? JSON.parse(JSON.stringify(spec).replaceAll("#0072b2", "#4fb0ea").replaceAll("#7f7f7f", "#a6a6a6")) : spec);
   const fitted = (spec, width) => {
     spec = structuredClone(spec);
     const parts = spec.concat;
@@ -68,7 +70,7 @@
       const button = make("button", "", { type: "button", "aria-pressed": "false" });
       const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg"), line = document.createElementNS("http://www.w3.org/2000/svg", "line");
       for (const [key, value] of Object.entries({ width: 28, height: 10, "aria-hidden": true })) swatch.setAttribute(key, value);
-      for (const [key, value] of Object.entries({ x1: 0, y1: 5, x2: 28, y2: 5, "stroke-width": 2.5, stroke: scales.color.scale.range[i], "stroke-dasharray": scales.strokeDash.scale.range[i].join(" ") })) line.setAttribute(key, value);
+      for (const [key, value] of Object.entries({ x1: 0, y1: 5, x2: 28, y2: 5, "stroke-width": 2.5, stroke: lit(scales.color.scale.range)[i], "stroke-dasharray": scales.strokeDash.scale.range[i].join(" ") })) line.setAttribute(key, value);
       swatch.append(line);
       button.append(swatch, make("span", name));
       button.addEventListener("click", () => {
@@ -102,7 +104,7 @@
     box.dataset.width = width;
     const view = await shown(box), spec = await ticked(box, view.spec);
     box.view?.finalize();
-    box.view = await vegaEmbed(canvas, fitted(spec, width), { actions: false, renderer: "svg", config: theme(dark.matches), tooltip: { theme: dark.matches ? "dark" : "light" } });
+    box.view = await vegaEmbed(canvas, lit(fitted(spec, width)), { actions: false, renderer: "svg", config: theme(dark.matches), tooltip: { theme: dark.matches ? "dark" : "light" } });
     legend(box, spec);
     box.dataset.drawn = view.name;
     box.dataset.turns = +(box.dataset.turns ?? 0) + 1;

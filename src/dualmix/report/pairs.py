@@ -64,7 +64,7 @@ def verdict(test: PairedTest) -> str:
 
 
 def _better(test: PairedTest) -> bool:
-    return (test.difference.mean > 0) == (test.score == "average_accuracy")
+    return (test.difference.mean if test.score == "average_accuracy" else -test.difference.mean) > 0
 
 
 def _said(at: str, tests: Sequence[PairedTest]) -> str:

@@ -474,7 +474,8 @@ def content_titles(collection: Collection) -> dict[Content, str]:
             files = [p and Path(str(p)).name for c, p in paths.items() if c.title == title]
             mine = path and Path(str(path)).name
             title += f" ({mine if mine and files.count(mine) == 1 else content.fingerprint[:6]})"
-        titles[content] = title + (" (subset)" if content.subset else "")
+        plain = "".join(c if c.isprintable() else "?" for c in title)  # some turn the line around
+        titles[content] = plain + (" (subset)" if content.subset else "")
     return titles
 
 
