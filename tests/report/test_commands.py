@@ -59,8 +59,10 @@ def test_the_page_and_its_figures(dualmix_: Command, store: Path) -> None:
     assert code == 0 and said["runs"] == 4 and len(said["left_out"]) == 1
     assert Path("report.html").read_text().startswith("<!doctype html>")
     names = {path.name for path in Path("figures").iterdir()}
-    assert {"accuracy-cifar-100-memory-1-000.svg", "accuracy-cifar-100-memory-1-000.pdf"} <= names
-    assert Path("figures/accuracy-cifar-100-memory-1-000.svg").read_text().startswith("<svg")
+    name = "curves-cifar-100-memory-1-000-accuracy"
+    assert {f"{name}.svg", f"{name}.pdf"} <= names
+    assert Path(f"figures/{name}.svg").read_text().startswith("<svg")
+    assert Path(f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,6 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
 
 
 def _report(given: argparse.Namespace) -> int:
-    from dualmix.cli.progress import Counting
     from dualmix.errors import DualmixError
     from dualmix.report.collect import collect
     from dualmix.report.tables import summarise
@@ -125,18 +124,23 @@ def _report(given: argparse.Namespace) -> int:
     for folder in (out.parent, given.figures):
         if folder is not None:
             make_folder(folder)
-    with Counting(make_console(stderr=True, quiet=given.json)) as progress:
-        collection = collect(open_store(given.store), progress=progress)
+    with make_console(stderr=True, quiet=given.json).status("reading the runs") as status:
+        speed = None
+        if given.bench:
+            from dualmix.report.speed import read_speed
+
+            speed = read_speed(given.bench)
+        collection = collect(open_store(given.store))
+        status.update(f"{len(collection.runs)} runs: making tables")
         summary = summarise(collection)
         if kind == "html":
             from dualmix.report.page import html
-            from dualmix.report.speed import read_speed
 
             content = html(
                 summary,
                 figures_to=given.figures,
-                speed=read_speed(given.bench) if given.bench else None,
-                progress=progress,
+                speed=speed,
+                tell=lambda doing: status.update(f"{len(collection.runs)} runs: {doing}"),
             )
         else:
             from dualmix.report.text_tables import as_csv, latex, markdown
