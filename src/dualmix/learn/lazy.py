@@ -18,7 +18,9 @@ class _Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        found = getattr(import_module(self._name), attribute)
+        setattr(self, attribute, found)  # a step looks thousands of times
+        return found
 
 
 if TYPE_CHECKING:
