@@ -81,6 +81,11 @@ class Tally:
     failures: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     seconds: float = 0.0
 
+    def __str__(self) -> str:
+        counts = ", ".join(f"{self.counts[verdict]} {verdict}" for verdict in VERDICTS)
+        causes = "".join(f"\n  {len(c)} x {cause}: {c[0]}" for cause, c in self.failures.items())
+        return f"{self.kind} {self.counts.total()}: {counts}{causes}"
+
     @property
     def bad(self) -> int:
         """Tries that broke a promise."""
@@ -136,7 +141,11 @@ def torture(
     chunk = max(1, min(50, -(-len(cases) // workers)))
     waiting = deque(list(cases[at : at + chunk]) for at in range(0, len(cases), chunk))
     children: list[_Child] = []
+    said = began
     while waiting or children:
+        if time.monotonic() - said > 30:
+            said = time.monotonic()
+            print(f"{said - began:6.0f} s: {tally}", file=sys.stderr, flush=True)
         while waiting and len(children) < workers and time.monotonic() - began < seconds:
             children.append(_Child(kind, shared, keep, seed, waiting.popleft()))
         if not children:

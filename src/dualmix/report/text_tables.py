@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from dualmix.report import commands
+from dualmix.report.export import as_cell
 from dualmix.report.tables import Cell, Column, Summary, Table, interval_text
 
 MARKS = {"": "", "above": "▲", "below": "▼"}
@@ -160,7 +161,8 @@ def as_csv(summary: Summary) -> str:
         for cell in table.cells():
             ours, group = cell.ours, cell.group
             writer.writerow(
-                [
+                as_cell(value)
+                for value in (
                     table.name,
                     cell.label,
                     cell.column.data,
@@ -176,7 +178,7 @@ def as_csv(summary: Summary) -> str:
                     int(cell.best),
                     " ".join(run.name for run in group.runs) if group else "",
                     cell.command,
-                ]
+                )
             )
     return lines.getvalue()
 

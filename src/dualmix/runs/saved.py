@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dualmix.learn import network
 from dualmix.learn.types import Learner
 from dualmix.rng import generator
 from dualmix.store.snapshot import State
@@ -49,6 +50,9 @@ def check_recipe(recipe: Any, state: Any) -> None:
         isinstance(stem, Tensor) and list(stem.shape[:2]) == [model.get("width", 20), shape[0]],
         "its network is of another width",
     )
+    with torch.device("meta"):  # takes no room, however large the images are said to be
+        features = network.ReducedResNet18(tuple(shape), len(stem)).features
+    _demand(head.shape[1] == features, f"its head is for images of another shape than {shape}")
     capacity = settings.get("memory", 0)
     _demand(_whole(capacity), f"its memory is {capacity!r}")
     needed = capacity * math.prod(shape)
@@ -74,6 +78,8 @@ def check_state(learner: Learner, state: Any) -> None:
                 _ages(state[name], wanted, len(state.get("labels", ())))
             case "rng":
                 _chance(state[name], wanted)
+            case "tally":
+                _tally(state[name])
             case _:
                 _like(state[name], wanted, name, columns)
 
@@ -147,6 +153,14 @@ def _chance(state: Any, template: Mapping[str, Any]) -> None:
             and saved["uinteger"] < 2**32,
             f"{name} is the generator of another learner",
         )
+
+
+def _tally(state: Any) -> None:
+    _demand(isinstance(state, dict), "its tally is none")
+    for name, count in state.items():
+        _finite(count, f"tally.{name}")
+        fits = count.dtype in (torch.int64, torch.float32) and count.shape == ()
+        _demand(fits and float(count) >= 0, f"tally.{name} is no count")
 
 
 def _like(value: Any, template: Any, name: str, columns: int) -> None:
