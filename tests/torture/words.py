@@ -151,11 +151,11 @@ def _pair(flag: str, chance: Random) -> list[str]:
 
 
 def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
-    """Try one command line, every twentieth in a process of its own with bytes that are no text."""
+    """Try one command line, every fiftieth in a process of its own with bytes that are no text."""
     for name in ("store", "grid.yaml", "mine.yaml"):
         Path(name).symlink_to(shared / name)
     words = line(chance)
-    if index % 20 == 19:
+    if index % 50 == 49:
         yield _outside(words, chance)
         return
     yield judged(f"main([{', '.join(map(_short, words))}])", lambda: _fits(*call(*words)))
