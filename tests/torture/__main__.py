@@ -54,6 +54,7 @@ def main() -> int:
             tallies.append(
                 torture(kind, shared, keep, count=wanted, workers=given.workers, **limits)
             )
+            print(tallies[-1], file=sys.stderr, flush=True)
     print(json.dumps([plain(t) for t in tallies]) if given.json else table(tallies))
     return int(any(tally.bad for tally in tallies))
 

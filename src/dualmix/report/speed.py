@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from dualmix.errors import DualmixError, StoreError
-from dualmix.store.files import parse_json, read_bytes
+from dualmix.store.files import read_bytes
 
 MAKE = "python -m benchmarks --out FILE"
 """The command that writes a record."""
@@ -89,7 +90,7 @@ def read_speed(path: Path) -> Speed:
         There is no such file, or it is not such a record.
     """
     try:
-        record = parse_json(read_bytes(path), path)
+        record = json.loads(read_bytes(path))
         speed = Speed(
             tuple(
                 Row(**{name: value for name, value in row.items() if name != "verdict"})
@@ -99,9 +100,8 @@ def read_speed(path: Path) -> Speed:
             f"{record['host']['processor']}, torch {record['versions']['torch']}, one thread",
         )
     except StoreError as fault:
-        said = str(fault).removesuffix(": run again with --fresh.").removesuffix(".")
-        raise DualmixError(f"{said}: `{MAKE}` makes such a record.") from fault
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise DualmixError(f"{fault} `{MAKE}` makes a record of speed.") from fault
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
         raise DualmixError(
             f"{path} is no record of `{MAKE}` ({type(fault).__name__}: {fault})."
         ) from fault

@@ -200,9 +200,8 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Learner:
             {"method": {"kind": recipe["kind"], **recipe["method"]}, "model": recipe["model"]}
         )
         kind = get_method(str(settings["method"].pop("kind")), recipe.get("plugin"))
-    except (UnsoundError, ConfigError, LookupError, TypeError, ValueError, AttributeError) as fault:
-        said = str(fault).removesuffix(".")
-        raise StoreError(f"{path} is not a saved learner: {said}.") from fault
+    except (UnsoundError, KeyError, TypeError, ValueError, AttributeError) as fault:
+        raise StoreError(f"{path} is not a saved learner: {fault}.") from fault
     try:
         learner = build(
             kind(**settings["method"]),

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dualmix.errors import ConfigError
 from dualmix.learn import network
 from dualmix.learn.types import Learner
 from dualmix.rng import generator
@@ -50,13 +51,20 @@ def check_recipe(recipe: Any, state: Any) -> None:
         isinstance(stem, Tensor) and list(stem.shape[:2]) == [model.get("width", 20), shape[0]],
         "its network is of another width",
     )
-    with torch.device("meta"):  # takes no room, however large the images are said to be
-        features = network.ReducedResNet18(tuple(shape), len(stem)).features
-    _demand(head.shape[1] == features, f"its head is for images of another shape than {shape}")
+    _demand(head.shape[1] == _features(shape, len(stem)), f"its head is for no images {shape}")
     capacity = settings.get("memory", 0)
     _demand(_whole(capacity), f"its memory is {capacity!r}")
     needed = capacity * math.prod(shape)
     _demand(needed <= _machine(), f"its memory needs {needed:,} bytes, more than there are")
+
+
+def _features(shape: list[int], width: int) -> int | None:
+    channels, *sides = shape
+    try:
+        with torch.device("meta"):  # takes no room, however large the images are said to be
+            return network.ReducedResNet18((channels, sides[0], sides[1]), width).features
+    except (ConfigError, RuntimeError):
+        return None
 
 
 def check_state(learner: Learner, state: Any) -> None:
@@ -172,7 +180,7 @@ def _like(value: Any, template: Any, name: str, columns: int) -> None:
             _finite(value, name)
             _demand(value.dtype == template.dtype, f"{name} is of {value.dtype}")
             grown = len(value.shape) == len(template.shape) and all(
-                have == want or (want == 0 and have == columns)
+                have == (want or columns)
                 for have, want in zip(value.shape, template.shape, strict=True)
             )
             _demand(grown, f"{name} is {tuple(value.shape)}")

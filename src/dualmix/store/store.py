@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dualmix.errors import StoreError
 from dualmix.store.files import typed
-from dualmix.store.folder import Folder
+from dualmix.store.folder import SUMS, Folder
 from dualmix.store.names import folder_name
 
 if TYPE_CHECKING:
@@ -140,11 +140,11 @@ class Store:
             return 0.0
 
     def paths(self) -> list[Path]:
-        """Return the folders that hold a run, by name."""
+        """Return the folders that hold a run, by name, also one that has lost its configuration."""
         return [
             self.root / name
             for name in self._names()
-            if os.path.lexists(f"{self.root}/{name}/config.json")
+            if any(os.path.lexists(f"{self.root}/{name}/{file}") for file in ("config.json", SUMS))
         ]
 
     def _names(self) -> list[str]:
