@@ -133,6 +133,8 @@ def line(chance: Random) -> list[str]:
     if chance.random() < 0.1:
         odd.insert(chance.randrange(len(odd) + 1), chance.choice(VALUES))
     tiny = [*TINY, "--stream.epochs", "1"] if command == "run" else []
+    if tiny and words[0] == "gdumb":
+        tiny += ["--method.epochs", "1"]
     used = {word.partition("=")[0] for word in odd}
     pairs = zip(tiny[::2], tiny[1::2], strict=True)
     kept = [word for pair in pairs if pair[0] not in used for word in pair]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.errors import StoreError
-from dualmix.store.files import digest, write_bytes
+from dualmix.store.files import digest, typed, write_bytes
 from dualmix.store.folder import SUMS, Folder
 from dualmix.store.names import plain
 from dualmix.store.store import Store
@@ -222,9 +222,10 @@ def open_folder(location: Path | str, run: Path | None = None) -> Store:
         One run's folder, as `Store` takes it.
     """
     root = Path(location)
-    for path in (root, root / NAME):
-        if path.suffix == ".zip" and path.is_file():
-            return ArchiveStore(root, Archive(path), run)
+    with typed(root, "read"):
+        for path in (root, root / NAME):
+            if path.suffix == ".zip" and path.is_file():
+                return ArchiveStore(root, Archive(path), run)
     return Store(root, run)
 
 

@@ -149,12 +149,14 @@ class Store:
 
     def _names(self) -> list[str]:
         """Return the names of the folders in the store, but for hidden ones."""
-        try:
-            with os.scandir(self.root) as entries:
-                return sorted(e.name for e in entries if not e.name.startswith("."))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as fault:
-            raise StoreError(
-                f"{self.root} cannot be read ({fault.strerror}): give another store with --store."
-            ) from fault
+        with typed(self.root, "read"):
+            try:
+                with os.scandir(self.root) as entries:
+                    return sorted(e.name for e in entries if not e.name.startswith("."))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            except OSError as fault:
+                raise StoreError(
+                    f"{self.root} cannot be read ({fault.strerror}): give another store with "
+                    "--store."
+                ) from fault
