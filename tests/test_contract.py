@@ -25,20 +25,6 @@ from dualmix.settings import setting
 pytestmark = pytest.mark.slow
 
 SMALL, SHAPES = (1, 8, 8), ((3, 32, 32), (3, 64, 64), (3, 84, 84))
-SMOKE = (
-    "keeps_the_protocol",
-    "a_batch_of_one_works",
-    "a_new_class_can_come_at_any_moment",
-    "nothing_learned_is_said",
-)
-SIZED = [
-    pytest.param(demand, marks=() if demand in SMOKE else pytest.mark.long)
-    for demand in testing.CHECKS
-    if demand != "every_choice_works"
-]
-"""Demands that are made at the data sets' sizes: `make test` makes the smoke of them there, `make
-contract` all.
-"""
 VARIANTS = {
     "er joint": {"forward": "joint"},
     "er twice": {"iterations": 2},
@@ -52,9 +38,21 @@ DISTINCT = {
 }
 
 
+WHOLE = {name for name in DISTINCT if "+" not in name.replace("der++", "")} | {"er+dualmix"}
+"""Methods to which `make test` puts every demand: the hosts without a mix, and one with all of
+them. To the others it puts `CORE`; `make contract` puts the rest.
+"""
+CORE = ("keeps_the_protocol", "predict_is_pure", "resume_is_exact")
 PARTS_OF_DUALMIX = ("+da", "+enmix", "+adpmix")
+
+
+def routine(here: bool) -> Any:
+    """Return the marks of a case that `make test` makes or leaves to `make contract`."""
+    return () if here else pytest.mark.long
+
+
 DEMANDS = [
-    (name, demand)
+    pytest.param(name, demand, marks=routine(name in WHOLE or demand in CORE))
     for name in DISTINCT
     for demand in testing.CHECKS
     if not (
@@ -66,6 +64,20 @@ DEMANDS = [
 """Every method and every demand; but each choice is tried on er with each mix and on the others
 with all of them.
 """
+SIZED = [
+    pytest.param(
+        name,
+        demand,
+        shape,
+        marks=routine(demand == "keeps_the_protocol" and name in WHOLE),
+    )
+    for name in DISTINCT
+    if name not in VARIANTS
+    for demand in testing.CHECKS
+    if demand != "every_choice_works"
+    for shape in SHAPES
+]
+"""Every demand at the data sets' sizes."""
 
 
 @pytest.mark.parametrize(("name", "demand"), DEMANDS)
@@ -77,9 +89,7 @@ def test_every_preset_is_held_against_the_contract() -> None:
     assert {name for names in DISTINCT for name in names.split(" = ")} >= set(registry.presets())
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("demand", SIZED)
-@pytest.mark.parametrize("name", [name for name in DISTINCT if name not in VARIANTS])
+@pytest.mark.parametrize(("name", "demand", "shape"), SIZED)
 def test_size_works(name: str, demand: str, shape: tuple[int, int, int]) -> None:
     testing.CHECKS[demand](DISTINCT[name], shape)
 

@@ -4,8 +4,6 @@ import io
 import pickle
 import struct
 import tarfile
-import timeit
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -118,10 +116,3 @@ def picture(path: Path, seed=0, size=(8, 8), mode="RGB", **options):
         path, **options
     )
     return path
-
-
-def quickest(call: Callable[[], object]) -> float:
-    """Return the seconds of the quickest of five calls, since other work may hold up any one of
-    them.
-    """
-    return min(timeit.repeat(call, number=1, repeat=5))

@@ -16,7 +16,7 @@ from dualmix.data.images import Decoded, fingerprint
 from dualmix.data.source import Source
 from dualmix.errors import DataError
 
-from .makers import quickest, random_images
+from .makers import random_images
 
 
 @pytest.fixture
@@ -302,11 +302,6 @@ def test_what_cannot_be_learnt_is_never_cached(tmp_path):
     with pytest.raises(DataError, match="no training image"):
         cache.load("odd", source, tmp_path, lambda _: Decoded(x, y, x, y, ("a", "b")))
     assert not list(tmp_path.glob(".decoded/odd-*"))
-
-
-def test_second_load_is_fast(data):
-    load(data)
-    assert quickest(lambda: load(data)) < 0.2
 
 
 def test_a_moved_root_keeps_its_copy(data, decodes, tmp_path):

@@ -12,14 +12,13 @@ from . import makers
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
-def test_cifar100_is_complete_in_another_order_and_loads_at_once(real_root):
+def test_cifar100_is_complete_in_another_order(real_root):
     data = Data(name="cifar100", root=real_root)
     images = load(data)
     assert images.train_x.shape == (50000, 32, 32, 3) and images.test_x.shape == (10000, 32, 32, 3)
     assert (np.bincount(images.train_y) == 500).all() and (np.bincount(images.test_y) == 100).all()
     assert images.notes == ("official CIFAR-100 content in another order",)
     assert images.classes[:2] == ("apple", "aquarium_fish") and images.classes[99] == "worm"
-    assert makers.quickest(lambda: load(data)) < 0.2
     report = verify(data)
     assert report.ok and report.verdict[0].startswith("official content in another order")
     assert {file.name: file.official for file in report.files} == {
@@ -52,4 +51,3 @@ def test_subsets_say_so(real_root, name, shape, classes, note):
     images = load(data)
     assert images.shape == shape and len(images.classes) == classes
     assert any(remark.startswith(note) for remark in images.notes)
-    assert makers.quickest(lambda: load(data)) < 0.2
