@@ -18,6 +18,7 @@ import yaml
 from filelock import FileLock
 
 import dualmix
+from dualmix.data import load
 from dualmix.store.folder import SCORES
 from tests.data import makers
 from tests.torture import mutations
@@ -162,7 +163,7 @@ def _over_cache() -> Any:
 
 def _images(name: str, path: str | None = None) -> Callable[[], Any]:
     def read() -> Any:
-        found = dualmix.load_data(dualmix.Data(name=name, root=Path("data"), path=path))
+        found = load(dualmix.Data(name=name, root=Path("data"), path=path))
         parts = [
             np.array(part) for part in (found.train_x, found.train_y, found.test_x, found.test_y)
         ]

@@ -298,7 +298,7 @@ def equal(one: Any, other: Any) -> bool:
     if not hasattr(one, "detach"):
         return type(one) is type(other) and repr(one) == repr(other)
     fits = one.dtype == other.dtype and one.shape == other.shape
-    return fits and one.cpu().numpy().tobytes() == other.cpu().numpy().tobytes()
+    return bool(fits and one.cpu().numpy().tobytes() == other.cpu().numpy().tobytes())
 
 
 def digest(state: Any) -> str:
