@@ -185,6 +185,20 @@ def test_a_spreadsheet_runs_nothing_from_a_table(dualmix_: Command, tmp_path: Pa
     assert labels == {"0": "'=cmd|' /C calc'!A0", "1": "'@SUM(1)", "2": "a?[2Jb", "3": "er+da"}
 
 
+def test_a_table_says_what_is_not_in_it(dualmix_: Command, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (made(store, "er") / "times.json").write_bytes(b"x")
+    (made(store, "mir") / "scores.json").unlink()
+    (made(store, "gss") / "facts.json").unlink()
+    code, out, _ = dualmix_("export", "--store", store, "--format", "csv")
+    assert code == 0
+    assert [f"{line.split('-')[0]}" for line in out.splitlines()[1:]] == [
+        *("left out: gss", "not finished: mir", "note: er"),
+    ]
+    told = json.loads(dualmix_("export", "--store", store, "--format", "csv", "--json")[1])
+    assert [len(told[part]) for part in ("left_out", "unfinished", "remarks")] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("out", [".", "..", "/", "deep/.."])
 def test_a_table_is_not_written_to_a_folder(dualmix_: Command, store: Path, out: str) -> None:
     code, _, err = dualmix_("export", "--store", store, "--format", "csv", "--out", out)

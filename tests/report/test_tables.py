@@ -446,6 +446,13 @@ def test_csv(small: Collection) -> None:
     assert row["notes"] == "official content in another order"
 
 
+def test_a_spreadsheet_runs_nothing_from_a_cell(tmp_path: Path) -> None:
+    made(tmp_path, "er", notes=["=1+1"], name="=er")
+    rows = list(csv.DictReader(io.StringIO(as_csv(summarise(collect(Store(tmp_path)))))))
+    (row,) = [r for r in rows if r["table"] == "table1" and r["runs"]]
+    assert (row["notes"], row["runs"]) == ("'=1+1", "'=er")
+
+
 def test_tables_are_the_same_whatever_else_is_in_the_store(tmp_path: Path) -> None:
     accurate(tmp_path, "er", [10, 12])
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dualmix.report import commands
+from dualmix.report.export import as_cell
 from dualmix.report.summary import p_text, paragraphs
 from dualmix.report.tables import Cell, Column, Stream, Summary, Table
 from dualmix.report.words import changes, counted, interval_text
@@ -238,7 +239,8 @@ def as_csv(summary: Summary) -> str:
         for cell in table.cells():
             ours, group = cell.ours, cell.group
             writer.writerow(
-                [
+                as_cell(value)
+                for value in (
                     table.name,
                     cell.label,
                     cell.column.data,
@@ -254,7 +256,7 @@ def as_csv(summary: Summary) -> str:
                     int(cell.best),
                     " ".join(run.name for run in group.runs) if group else "",
                     cell.command,
-                ]
+                )
             )
     return lines.getvalue()
 
