@@ -28,6 +28,8 @@ METHODS += ["mir+dualmix", "aser", "aser+dualmix", "scr", "dvc", "agem", "gdumb"
 METHODS += ["der+++dualmix", "er-ace", "er-ace+dualmix", "finetune"]
 AS_BEFORE = {"aser": ["--method.bn", "once"], "aser+dualmix": ["--method.bn", "once"]}
 """Flags that give a preset which has changed since its earlier values, for the working tree."""
+RATE = ["--method.lr", "0.1"]
+"""For both trees: digits have a rate and an augmentation of their own by now."""
 
 
 def main() -> None:
@@ -62,8 +64,14 @@ def main() -> None:
 
 def digest(tree: Path, method: str, store: Path) -> str:
     """Return the digest of what a run of a method leaves, trained with the source in `tree`."""
-    flags = AS_BEFORE.get(method, []) if tree == ROOT else []
-    words = ["run", method, *flags, "--method.memory", "100", "--seed", "3", "--store", str(store)]
+    flags = [*RATE, *(AS_BEFORE.get(method, []) if tree == ROOT else [])]
+    if "+" in method.replace("der++", "der"):
+        flags += ["--method.mix.augment", "standard"]
+    elif method in ("scr", "dvc"):
+        flags += ["--method.augment", "standard"]
+    if method != "finetune":
+        flags += ["--method.memory", "100"]
+    words = ["run", method, *flags, "--seed", "3", "--store", str(store)]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     run = [sys.executable, "-m", "dualmix", *words]
     subprocess.run(run, cwd=tree, env=environment, check=True, capture_output=True)

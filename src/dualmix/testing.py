@@ -44,7 +44,11 @@ STEPS = 8
 ROWS = 4
 
 
-def check(method: Method, shape: Shape = (3, 32, 32)) -> None:
+def check(
+    method: Method,
+    shape: Shape = (3, 32, 32),
+    progress: Callable[[str, int, int], None] | None = None,
+) -> None:
     """Hold a method against every demand of the contract, with a small network and at most 20
     images of memory.
 
@@ -54,13 +58,24 @@ def check(method: Method, shape: Shape = (3, 32, 32)) -> None:
         Settings such as ``ER(memory=500)``.
     shape
         (C, H, W) of the images to try it on.
+    progress
+        Is told the demand that is tried next, how many are met and of how many; if not given, a
+        line on the terminal says so, where there is one.
 
     Raises
     ------
     AssertionError
         The first demand that is not met, as a sentence.
     """
-    for name, demand in CHECKS.items():
+    if progress is None:
+        from dualmix.cli.progress import Counting
+        from dualmix.cli.terminal import make_console
+
+        with Counting(make_console(stderr=True)) as shown:
+            check(method, shape, shown)
+        return
+    for number, (name, demand) in enumerate(CHECKS.items()):
+        progress(f"{type(method).__name__}: {name.replace('_', ' ')}", number, len(CHECKS))
         try:
             demand(method, shape)
         except AssertionError:

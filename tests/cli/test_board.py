@@ -17,7 +17,7 @@ def test_a_failure_is_told_even_if_the_run_starts_again_at_once(tmp_path: Path) 
     store = Store(tmp_path)
     (run,) = entries([Job("finetune", {"model.width": 4})], store)
     out = io.StringIO()
-    name = run.folder.path.name
+    name = f"finetune seed 0  {run.folder.key[:6]}"
 
     def told(entry: Entry) -> str:
         out.truncate(0)

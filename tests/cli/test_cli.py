@@ -160,7 +160,7 @@ def test_explain(dualmix_: Command) -> None:
     assert listed["method.memory"]["paper"] == "1000, 2000 or 5000"
     assert (listed["stream.tasks"]["value"], listed["stream.tasks"]["from"]) == (
         20,
-        "data cifar100",
+        "default for cifar100",
     )
     assert (listed["method.memory"]["choice"], listed["method.lr"]["choice"]) == ("yours", "paper")
     assert listed["data.root"]["value"] is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dualmix.cli import main
-from dualmix.cli.comparison import comparison
 from dualmix.cli.scores import BAR, _bar, curve, curve_rows, results
 from dualmix.cli.settings import explanation, explanation_rows
 from dualmix.cli.text import percent
@@ -21,6 +21,8 @@ from dualmix.config.compose import Composed, compose
 from dualmix.runs.run import Stopped, run
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
+
+Command = Callable[..., tuple[int, str, str]]
 
 
 def printed(thing: RenderableType, width: int = 80) -> str:
@@ -150,6 +152,32 @@ def test_the_show_command(
     assert rows["average_accuracy"] == done.read_json("scores.json")["average_accuracy"]
 
 
+def test_several_runs_side_by_side_and_their_steps(
+    composed: Composed, tmp_path: Path, dualmix_: Command
+) -> None:
+    config = composed.config
+    for seed in (1, 2):
+        told = config.model_copy(update={"seed": seed, "log_every": 2})
+        run(Composed(composed.label, told, composed.origins), Store(tmp_path))
+    code, out, err = dualmix_("show", "s1", "s2", "--steps", "--store", tmp_path)
+    assert (code, err) == (0, "")
+    assert all(len(line.rstrip()) <= 80 for line in out.splitlines())
+    shares = [curve_rows(Store(tmp_path).find(f"s{n}"))["average_accuracy"] for n in (1, 2)]
+    last = [line.split() for line in out.splitlines() if line.split()[:1] == ["3"]]
+    assert [*(f"{100 * share:.1f}" for share in shares)] in [row[1::2] for row in last]
+    for name in ("er seed 1", "er seed 2"):
+        assert out.count(f" {name} ") >= 3, "a curve, the loss and the online accuracy"
+    code, out, _ = dualmix_("show", "s1", "s2", "--json", "--steps", "--store", tmp_path)
+    rows = json.loads(out)
+    assert [row["average_accuracy"] for row in rows] == shares
+    assert [step["step"] for step in rows[0]["steps"]] == [2, 4, 6]
+
+
+def test_steps_that_were_not_logged(done: Folder, dualmix_: Command) -> None:
+    code, _, err = dualmix_("show", done.path, "--steps")
+    assert code == 2 and "train it with --log_every 10 --fresh" in err
+
+
 def test_bars_grow_with_the_share() -> None:
     lengths = [len(_bar(share, 0.8)) for share in (0, 0.2, 0.4, 0.8)]
     assert lengths == [0, BAR // 4, BAR // 2, BAR]
@@ -164,7 +192,9 @@ def test_explanation_shows_value_origin_paper_and_choice() -> None:
         "model.mean": [0.5],
         "model.std": [0.25],
     }
-    text = printed(explanation(compose("er", flags)))
+    digits = printed(explanation(compose("er", flags)))
+    assert re.search(r" lr +0\.05 +default for +0\.1 +ours", digits)
+    text = printed(explanation(compose("er", {**flags, "data.name": "cifar100"})))
     assert re.search(r" memory +50 +flag +1000, 2000", text)
     assert re.search(r" class_order +\[2,1,0\] +flag", text)
     assert re.search(r" lr +0\.1 +default +0\.1 +the paper's", text)
@@ -216,12 +246,3 @@ def test_a_long_value_is_folded_not_cut() -> None:
     assert "".join(str(rows["stream.class_order"]["value"]).split()) == json.dumps(order).replace(
         " ", ""
     )
-
-
-def test_comparison_of_methods_over_seeds() -> None:
-    rows = [("er", [0.5, 0.7], [0.1, 0.3]), ("finetune", [0.2], [0.9])]
-    text = printed(comparison("Digits", rows))
-    assert re.search(r"er +60\.0 ± 127\.1 % +20\.0 ± 127\.1 % +2", text), (
-        "t(0.975, 1) = 12.706, s / sqrt 2 = 10"
-    )
-    assert re.search(r"finetune +20\.0 % +90\.0 % +1", text)

@@ -57,7 +57,7 @@ def swept(grid: Path) -> Path:
     ]
     ended = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "3 of 3 runs are done." in ended.stderr
-    assert ended.stderr.count("done     er-arrays-s") == 3
+    assert ended.stderr.count("done     er seed ") == 3
     return store
 
 

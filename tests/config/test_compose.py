@@ -21,7 +21,7 @@ def fault_of(base: str, flags: dict[str, Any] | None = None) -> str:
 
 
 def test_a_preset_lies_over_the_defaults_and_a_flag_over_both() -> None:
-    plain = compose("iid-offline")
+    plain = compose("iid-offline", {"data.name": "cifar100"})
     assert plain.label == "iid-offline"
     assert (plain.config.stream.epochs, plain.origins["stream.epochs"]) == (
         70,
@@ -48,7 +48,7 @@ def test_every_setting_has_an_origin_and_a_sentence() -> None:
 
 def test_tasks_come_from_the_data_unless_given() -> None:
     assert compose("er").config.stream.tasks == 5
-    assert compose("er").origins["stream.tasks"] == "data digits"
+    assert compose("er").origins["stream.tasks"] == "default for digits"
     assert compose("er", {"data.name": "cifar100"}).config.stream.tasks == 20
     given = compose("er", {"data.name": "cifar100", "stream.tasks": 10})
     assert (given.config.stream.tasks, given.origins["stream.tasks"]) == (10, "flag")

@@ -24,7 +24,7 @@ from dualmix.runs.build import build, save
 ROOT = Path(__file__).parents[2]
 METHODS = ("er", "er+dualmix")
 BATCH = 5
-LONG = (40, 32, 20)
+LONG = (20, 16, 8)
 """Steps, side of the images and width of the network, for the table."""
 NUMPY = "SSSE3 SSE41 POPCNT SSE42 AVX F16C FMA3 AVX2 AVX512F AVX512CD AVX512_SKX"
 LIBM = "-AVX512F,-AVX2,-AVX2_Usable,-FMA,-FMA_Usable"
@@ -79,20 +79,25 @@ def told(words: list[str], how: str) -> str:
 
 
 def table() -> bool:
-    """Print the hash for every build and instruction set; return whether they are all the same."""
-    alike = True
-    for method in METHODS:
-        found = []
-        for name in engine.available():
-            for how in TOLD:
-                found.append(told([method, name, *map(str, LONG)], how))
-                print(f"{method:12} {name:10} {how:12} {found[-1][:16]}", flush=True)
-        alike = alike and len(set(found)) == 1
-    return alike
+    """Print the hash for every build and instruction set; return whether they are the same for each
+    method.
+    """
+    found: dict[str, set[str]] = {}
+    for how in TOLD:
+        for line in told(["all", "builds", *map(str, LONG)], how).splitlines():
+            method, name, digest = line.split()
+            found.setdefault(method, set()).add(digest)
+            print(f"{how:12} {name:10} {method:12} {digest[:16]}", flush=True)
+    return all(len(digests) == 1 for digests in found.values())
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         sys.exit(0 if table() else 1)
     method, name, *numbers = sys.argv[1:]
-    print(trained(method, name, *map(int, numbers)))
+    if (method, name) == ("all", "builds"):
+        for build_ in engine.available():
+            for one in METHODS:
+                print(one, build_, trained(one, build_, *map(int, numbers)), flush=True)
+    else:
+        print(trained(method, name, *map(int, numbers)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich import box
@@ -14,10 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from dualmix.cli.text import clock, percent
+from dualmix.runs.apart import Usual, name_runs, of_composed
 from dualmix.runs.status import Standing
 from dualmix.sweeps.sweep import Entry, Executor
 
 LIVE_SECONDS = 1.0
+KEY = 6
+"""Letters of a run's key that are shown; `dualmix show` finds it by them."""
 STATES = ("done", "running", "waiting", "stopped", "failed")
 
 
@@ -39,6 +42,7 @@ class Board:
     _live: Live | None = None
     _shown: float = 0.0
     _states: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> Board:
         if self.console.is_terminal:
@@ -52,6 +56,7 @@ class Board:
 
     def __call__(self, runs: Sequence[Entry]) -> None:
         """Show where the sweep is."""
+        self._names = self._names or entry_names(runs)
         for run in runs:
             known, state = self._states.get(run.folder.key), (run.state, run.tries)
             if known != state:
@@ -65,7 +70,7 @@ class Board:
 
     def _tell(self, run: Entry, *, failed: bool) -> None:
         """Print a line about a run whose state has changed, maybe because it failed once more."""
-        name = run.folder.path.name
+        name = f"{self._names[run.folder.key]}  {run.folder.key[:KEY]}"
         if run.state == "done":
             scores = run.folder.read_json("scores.json")
             line = f"done     {name}  {percent(scores['average_accuracy'])}"
@@ -89,7 +94,10 @@ class Board:
         left = self._left(runs, standings)
         return Group(
             Text(f"{len(runs)} runs: {head}{left}", style="bold"),
-            standing_table(list(standings.values())),
+            standing_table(
+                list(standings.values()),
+                {one.name: self._names[key] for key, one in standings.items()},
+            ),
         )
 
     def _left(self, runs: Sequence[Entry], standings: Mapping[str, Standing]) -> str:
@@ -104,17 +112,34 @@ class Board:
         return f"; about {clock(sum(known) / max(self.executor.room(), 1))} left"
 
 
-def standing_table(standings: Sequence[Standing]) -> RenderableType:
-    """Return a table of runs: how far, how good, how long still."""
+def entry_names(runs: Sequence[Entry]) -> dict[str, str]:
+    """Return by key what each run of a sweep is called: method, settings that differ, seed."""
+    usual = Usual()
+    told = [of_composed(run.composed, usual) for run in runs]
+    return dict(zip((run.folder.key for run in runs), name_runs(told), strict=True))
+
+
+def standing_table(
+    standings: Sequence[Standing], names: Mapping[str, str] | None = None
+) -> RenderableType:
+    """Return a table of runs: how far, how good, how long still.
+
+    Parameters
+    ----------
+    names
+        What runs are called, by the names of their folders; those left out go by these.
+    """
     table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("run", no_wrap=True, overflow="ellipsis", max_width=44)
+    table.add_column("run", overflow="fold", max_width=44)
+    table.add_column("key", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("task", justify="right", no_wrap=True)
     table.add_column("accuracy", justify="right", no_wrap=True)
     table.add_column("left", justify="right", no_wrap=True)
     for found in standings:
         table.add_row(
-            found.name,
+            (names or {}).get(found.name, found.name),
+            found.name.rpartition("-")[2][:KEY],
             found.state,
             f"{found.finished}/{found.tasks}" if found.tasks else "-",
             percent(found.accuracy),
@@ -141,12 +166,15 @@ def planned(
     """Return what a sweep would do, and how long it would take."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("run", overflow="fold")
+    table.add_column("key", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("estimate", justify="right", no_wrap=True)
+    names = entry_names(runs)
     for run in runs:
         known = seconds.get(run.folder.key)
         table.add_row(
-            run.folder.path.name,
+            names[run.folder.key],
+            run.folder.key[:KEY],
             run.state,
             "-" if run.state == "done" or known is None else clock(known),
         )
@@ -173,14 +201,26 @@ def planned(
     )
 
 
-def status_table(standings: Sequence[Standing], *, everything: bool) -> RenderableType:
-    """Return where the runs of a store are: the counts, and those that are not done."""
+def status_table(
+    standings: Sequence[Standing],
+    *,
+    everything: bool,
+    names: Callable[[Sequence[str]], Mapping[str, str]] = lambda folders: {},
+) -> RenderableType:
+    """Return where the runs of a store are: the counts, and those that are not done.
+
+    Parameters
+    ----------
+    names
+        Says what runs are called, by the names of their folders.
+    """
     counts = Counter[str](found.state for found in standings)
     head = (
         ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "nothing yet"
     )
     shown = [found for found in standings if everything or found.state != "done"]
     parts: list[RenderableType] = [Text(f"{len(standings)} runs: {head}", style="bold")]
-    parts += [standing_table(shown)] if shown else []
+    called = names([found.name for found in shown])
+    parts += [standing_table(shown, called)] if shown else []
     parts += [Text(f"{found.name}: {found.fault}") for found in shown if found.fault]
     return Group(*parts)

@@ -1,4 +1,4 @@
-"""Results side by side: two runs and what differs, methods over seeds."""
+"""Two runs side by side and what differs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from dualmix.cli.text import percent
 from dualmix.config.plain import as_flag
-from dualmix.runs import metrics
 
 if TYPE_CHECKING:
     from dualmix.report.compare import Comparison, Difference
@@ -62,24 +61,3 @@ def _two_columns(title: str, rows: Sequence[Difference]) -> Table:
 
 def _points(a: float | None, b: float | None) -> str:
     return "-" if a is None or b is None else f"{100 * (b - a):+.1f}"
-
-
-def comparison(
-    title: str, rows: Sequence[tuple[str, Sequence[float], Sequence[float]]]
-) -> RenderableType:
-    """Return methods side by side: mean and 95 % interval of accuracy and forgetting over seeds."""
-    table = Table(box=box.SIMPLE, pad_edge=False, title=title, title_justify="left")
-    table.add_column("method", style="bold")
-    table.add_column("average accuracy", justify="right")
-    table.add_column("forgetting", justify="right")
-    table.add_column("seeds", justify="right")
-    for name, accuracy, forgetting in rows:
-        table.add_row(name, _mean(accuracy), _mean(forgetting), str(len(accuracy)))
-    return Group(
-        table, Text("mean ± half of the 95 % interval (Student t) over seeds", style="dim")
-    )
-
-
-def _mean(shares: Sequence[float]) -> str:
-    found = metrics.interval([100 * share for share in shares])
-    return f"{found.mean:.1f} ± {found.half:.1f} %" if found.n > 1 else f"{found.mean:.1f} %"

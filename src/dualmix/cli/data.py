@@ -106,13 +106,20 @@ def _list(given: argparse.Namespace) -> int:
     else:
         console = make_console()
         console.print(f"Data in {where}", soft_wrap=True)
-        console.print(data_table(entries))
-        for entry in entries:
+        here = [entry for entry in entries if entry.doc or entry.present]
+        console.print(data_table(here))
+        for entry in here:
             doc, place = about(entry, where)
             if doc:
                 console.print(doc)
             if place:  # a path is never broken: the terminal folds it, and it can be copied
                 console.print(place, style="dim", soft_wrap=True)
+        if gone := [entry for entry in entries if entry not in here]:
+            kept = sum(entry.decoded for entry in gone) / MB
+            console.print(
+                f"{len(gone)} of your own that were decoded before are gone; their decoded copies "
+                f"hold {kept:.1f} MB (--json lists them)."
+            )
         console.print()
         hint = "`dualmix data get NAME` downloads one, `dualmix data verify NAME` checks one."
         console.print(hint, style="dim")

@@ -11,6 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dualmix.runs.apart import distinct_ends
+
 if TYPE_CHECKING:
     from dualmix.data.verify import Entry, Report
 
@@ -52,10 +54,12 @@ def data_table(entries: Sequence[Entry]) -> RenderableType:
     table.add_column("here", no_wrap=True)
     for name in ("images here", "of", "size", "decoded"):
         table.add_column(name, justify="right", no_wrap=True)
+    own = [entry for entry in entries if not entry.doc]
+    tails = dict(zip((e.where for e in own), distinct_ends(e.where for e in own), strict=True))
     for entry in entries:
         here = {True: "yes", False: "no", None: "yours"}[entry.present]
         table.add_row(
-            entry.name if entry.doc else f"  {_name(entry.where)}",
+            entry.name if entry.doc else f"  {_name(tails[entry.where])}",
             here,
             "not counted" if entry.images is None and entry.present else _count(entry.images),
             _count(entry.full),
@@ -71,14 +75,12 @@ def about(entry: Entry, root: Path) -> tuple[str, str]:
     """
     path = Path(entry.where)
     shown = path.relative_to(root) if path.is_relative_to(root) and path != root else path
-    gone = " (gone)" if entry.present is False and not entry.doc else ""
-    where = f"  {shown}{gone}" if entry.present or gone else ""
+    where = f"  {shown}" if entry.present else ""
     return (f"{entry.name}: {entry.doc}" if entry.doc else ""), where
 
 
-def _name(where: str) -> str:
-    name = Path(where).name
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
+def _name(end: str) -> str:
+    return end if len(end) <= LONGEST else f"...{end[3 - LONGEST :]}"
 
 
 def _count(number: int | None) -> str:

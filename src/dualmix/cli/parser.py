@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dualmix.cli import data, results, run, sweep
+from dualmix.cli import data, results, run, sweep, table
 from dualmix.errors import DualmixError
 
 STORE = "runs"
@@ -21,6 +21,7 @@ first steps:
   dualmix run er --method.memory 100    change any setting
   dualmix run er --help                 list all settings
   dualmix show er                       the learning curve of a run
+  dualmix table                         all that you ran, by configuration
   dualmix explain er                    every value, its origin, the paper's word
 
 The same command again goes on where a run was cut off, or says it is done.
@@ -103,6 +104,7 @@ def make_parser(extra: AddCommands | None = None) -> Parser:
     plain.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     run.add_commands(add, store, plain)
     sweep.add_commands(add, store, plain)
+    table.add_commands(add, store, plain)
     results.add_commands(add, store, plain)
     data.add_commands(commands)
     if extra is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.status import Status
 from rich.text import Text
 
 from dualmix.cli.text import clock
@@ -164,3 +165,29 @@ class Countdown:
             self._bar.update(self._line, completed=done, facts=told)
         else:
             self.console.print(f"{done:,}/{self.total:,} {told}", highlight=False)
+
+
+@dataclass(slots=True)
+class Counting:
+    """How far a few seconds of work are, told by `progress` arguments: what, how many, of how many.
+
+    A line that is gone in the end on a terminal; nothing elsewhere.
+    """
+
+    console: Console
+    _status: Status | None = None
+
+    def __enter__(self) -> Counting:
+        if self.console.is_terminal and not self.console.quiet:
+            self._status = self.console.status("")
+            self._status.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Say that so many are done."""
+        if self._status is not None:
+            self._status.update(f"{what}: {done} of {total}")

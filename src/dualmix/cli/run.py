@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualmix.cli.terminal import asked_to_stop, make_console, tell
+from dualmix.errors import StoreError
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed
@@ -63,8 +66,18 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         metavar="FILE",
         help="a file that registers a method",
     )
-    show = add("show", _show, "Show a run's scores and learning curve.", parents=[store, plain])
-    show.add_argument("run", metavar="RUN", help="a run's folder, its name or a part of it")
+    show = add(
+        "show",
+        _show,
+        "Show a run's scores and learning curve, or the curves of several side by side.",
+        parents=[store, plain],
+    )
+    show.add_argument(
+        "runs", nargs="+", metavar="RUN", help="a run's folder, its name or a part of it"
+    )
+    show.add_argument(
+        "--steps", action="store_true", help="also loss and online accuracy of --log_every"
+    )
 
 
 def _compose(given: argparse.Namespace, overrides: dict[str, str], faults: list[str]) -> None:
@@ -144,12 +157,12 @@ def _explain(given: argparse.Namespace) -> int:
     return 0
 
 
-def list_settings(preset: str) -> int:
-    """Print every setting of a preset."""
+def list_settings(preset: str, overrides: dict[str, str]) -> int:
+    """Print every setting of a preset, with the values that flags give it."""
     from dualmix.cli.settings import settings
     from dualmix.config.compose import compose
 
-    make_console().print(settings(compose(preset)))
+    make_console().print(settings(compose(preset, overrides)))
     return 0
 
 
@@ -183,12 +196,43 @@ def pick(store: Store, name: str) -> Folder:
 
 
 def _show(given: argparse.Namespace) -> int:
-    from dualmix.cli.scores import curve, curve_rows
+    from dualmix.cli.scores import curve, curve_rows, side_by_side, step_charts
+    from dualmix.runs.steps import steps
     from dualmix.store.opening import open_store
 
-    folder = pick(open_store(given.store), given.run)
+    store = open_store(given.store)
+    folders = [pick(store, name) for name in given.runs]
+    logged = [steps(folder) if given.steps else [] for folder in folders]
+    for folder, stages in zip(folders, logged, strict=True):
+        if given.steps and not stages:
+            raise StoreError(
+                f"{folder.path.name} logged no single steps: train it with --log_every 10 --fresh."
+            )
     if given.json:
-        print(json.dumps(curve_rows(folder), indent=1))
-    else:
-        make_console().print(curve(folder))
+        rows = [
+            {**curve_rows(folder), **({"steps": list(map(asdict, stages))} if stages else {})}
+            for folder, stages in zip(folders, logged, strict=True)
+        ]
+        print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
+        return 0
+    console = make_console()
+    names = run_names(folders)
+    console.print(curve(folders[0]) if len(folders) == 1 else side_by_side(folders, names))
+    if given.steps:
+        console.print(step_charts(dict(zip(names, logged, strict=True))))
     return 0
+
+
+def run_names(folders: Sequence[Folder]) -> list[str]:
+    """Return what runs are called: method, settings that differ and seed, else their folders'
+    names.
+    """
+    from dualmix.runs.apart import Usual, name_runs, of_folder
+
+    usual = Usual()
+    told = [of_folder(folder, usual) for folder in folders]
+    read = iter(name_runs(one for one in told if one is not None))
+    return [
+        folder.path.name if one is None else next(read)
+        for folder, one in zip(folders, told, strict=True)
+    ]

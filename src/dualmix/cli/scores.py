@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dualmix.cli.chart import MOST, Chart, Line
 from dualmix.cli.text import clock, percent
 from dualmix.runs import metrics
+from dualmix.runs.steps import Stage
 from dualmix.store.folder import Folder
 
 BAR = 24
@@ -92,6 +94,41 @@ def curve(folder: Folder) -> RenderableType:
         else Text(rows["run"], style="dim")
     )
     return Group(*parts)
+
+
+def side_by_side(folders: Sequence[Folder], names: Sequence[str]) -> RenderableType:
+    """Return the learning curves of several runs: a chart, and the numbers below it."""
+    curves = [curve_rows(folder).get("average_accuracy_by_task", []) for folder in folders]
+    if not any(curves):
+        return Text("No task of these runs is finished yet.")
+    lines = [
+        Line(name, [(task, 100 * share) for task, share in enumerate(by_task, start=1)])
+        for name, by_task in zip(names, curves, strict=True)
+    ]
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("task", justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", overflow="fold")
+    for task in range(max(map(len, curves))):
+        table.add_row(str(task + 1), *(percent(c[task] if task < len(c) else None) for c in curves))
+    parts: list[RenderableType] = [Chart("average accuracy of the tasks so far", "task", lines)]
+    if len(lines) > MOST:
+        parts.append(Text(f"The chart has the first {MOST} runs.", style="dim"))
+    return Group(*parts, table)
+
+
+def step_charts(runs: Mapping[str, Sequence[Stage]]) -> RenderableType:
+    """Return loss and online accuracy over the steps of runs as charts."""
+    loss = [Line(name, [(s.step, s.loss) for s in stages]) for name, stages in runs.items()]
+    share = [
+        Line(name, [(s.step, 100 * s.online_accuracy) for s in stages])
+        for name, stages in runs.items()
+    ]
+    return Group(
+        Chart("loss of the batch", "step", loss, unit="", marked=False),
+        Text(),
+        Chart("online accuracy since the point before", "step", share, marked=False),
+    )
 
 
 def _bar(share: float, top: float) -> str:

@@ -62,7 +62,7 @@ def _cited(doc: str, cite: str) -> Text:
 def settings(composed: Composed) -> RenderableType:
     """Return every setting of a preset with its value and meaning."""
     table = Table(
-        title=f"Settings of {composed.label}",
+        title=f"Settings of {composed.label} on {composed.config.data.name}",
         title_justify="left",
         box=box.SIMPLE,
         pad_edge=False,
@@ -86,8 +86,8 @@ def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         found = lookup(composed.config, path)
         origin, _, name = composed.origins[path].partition(" ")
-        choice = extra.get("source", "ours") if origin in ("default", "data") else "yours"
-        if origin == "data" and name not in PAPERS_DATA:
+        choice = extra.get("source", "ours") if origin == "default" else "yours"
+        if origin == "default" and name and name.removeprefix("for ") not in PAPERS_DATA:
             choice = "ours"
         if origin == "preset":
             choice = get_preset(name).sources.get(path, "ours")
@@ -120,9 +120,9 @@ def explanation(composed: Composed) -> RenderableType:
         if group != shown:
             shown = group
             table.add_row(f"{group}." if group else "the run")
-        origin = Text(
-            row["from"].partition(" ")[0], style="" if row["from"] == "default" else "yellow"
-        )
+        named = row["from"].startswith("default for")
+        shown_from = row["from"] if named else row["from"].split()[0]
+        origin = Text(shown_from, style="" if row["from"] == "default" else "yellow")
         table.add_row(
             f"  {name}", as_flag(row["value"]), origin, row["paper"], CHOICES[row["choice"]]
         )

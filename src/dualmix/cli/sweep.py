@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from dualmix.cli.terminal import asked_to_stop, make_console, tell
 from dualmix.errors import ConfigError, DualmixError, StoreError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from dualmix.store.store import Store
     from dualmix.sweeps.sweep import Entry, Executor
     from dualmix.sweeps.tune import Search
@@ -153,15 +156,22 @@ def for_all(given: argparse.Namespace, overrides: dict[str, str], faults: list[s
 
 
 def _demo(given: argparse.Namespace) -> int:
-    from dualmix.cli.demo import jobs, table
+    from dualmix.cli.demo import NEXT, REFERENCE, SEEDS, TITLE, jobs
     from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import entries
 
     store = open_store(given.store)
-    runs = entries(jobs(given.seeds or 4, given.overrides), store)
-    code = plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
-    if all(run.state == "done" for run in runs) and not given.json:
-        make_console().print(table(runs))
+    runs = entries(jobs(given.seeds or SEEDS, given.overrides), store)
+    if given.dry_run:
+        return plan(given, runs, store)
+    code = train(given, runs, store)
+    if given.json:
+        print(json.dumps(states(runs), indent=1))
+    elif all(run.state == "done" for run in runs):
+        console = make_console()
+        console.print(TITLE)
+        console.print(summary(runs, store, REFERENCE, curves=True))
+        console.print(f"\n{NEXT}")
     return code
 
 
@@ -200,18 +210,39 @@ def _swept(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> in
     code = train(given, runs, store)
     if given.json:
         print(json.dumps(states(runs), indent=1))
+    elif any(run.state == "done" for run in runs):
+        make_console().print(summary(runs, store))
     return code
+
+
+def summary(
+    runs: Sequence[Entry], store: Store, against: str | None = None, *, curves: bool = False
+) -> RenderableType:
+    """Return the finished runs of a sweep by configuration."""
+    from dualmix.cli.configuration_table import render
+    from dualmix.report.collect import collect
+    from dualmix.runs.configurations import configurations
+
+    done = {run.folder.path.name for run in runs if run.state == "done"}
+    rows, common = configurations(collect(store, only=done).groups, against)
+    return render(rows, common, against=against, curves=curves)
 
 
 def plan(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:
     """Say what would be done, and how long it would take."""
-    from dualmix.cli.board import planned
+    from dualmix.cli.board import entry_names, planned
     from dualmix.sweeps.sweep import estimate
 
     seconds = estimate(runs, store)
     if given.json:
+        names = entry_names(runs)
         rows = [
-            {"run": r.folder.path.name, "state": r.state, "seconds": seconds.get(r.folder.key)}
+            {
+                "run": r.folder.path.name,
+                "name": names[r.folder.key],
+                "state": r.state,
+                "seconds": seconds.get(r.folder.key),
+            }
             for r in runs
         ]
         print(json.dumps(rows, indent=1))
@@ -270,7 +301,18 @@ def train(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int
 
 def states(runs: Sequence[Entry]) -> list[dict[str, str]]:
     """Return what became of each run."""
-    return [{"run": run.folder.path.name, "state": run.state, "fault": run.fault} for run in runs]
+    from dualmix.cli.board import entry_names
+
+    names = entry_names(runs)
+    return [
+        {
+            "run": run.folder.path.name,
+            "name": names[run.folder.key],
+            "state": run.state,
+            "fault": run.fault,
+        }
+        for run in runs
+    ]
 
 
 def _status(given: argparse.Namespace) -> int:
@@ -278,12 +320,22 @@ def _status(given: argparse.Namespace) -> int:
     from dualmix.runs.status import standings
     from dualmix.store.opening import open_store
 
-    found = standings(open_store(given.store), now=time.time())
+    store = open_store(given.store)
+    found = standings(store, now=time.time())
     if given.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
-        make_console().print(status_table(found, everything=given.all))
+        names = partial(folder_names, store)
+        make_console().print(status_table(found, everything=given.all, names=names))
     return 0
+
+
+def folder_names(store: Store, folders: Sequence[str]) -> dict[str, str]:
+    """Return what runs are called, by the names of their folders."""
+    from dualmix.cli.run import run_names
+
+    names = run_names([store.at(store.root / name) for name in folders])
+    return dict(zip(folders, names, strict=True))
 
 
 def _proposition(given: argparse.Namespace) -> int:

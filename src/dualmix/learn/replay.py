@@ -124,7 +124,8 @@ class Replay(MemoryLearner):
         arrival = take_in(self, x, y)
         new = replace(arrival.batch, loss=self.stream_loss, weight=self.stream)
         self.means = None
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         logits: Tensor | None = None
         for iteration in range(self.iterations):
             self.model.zero_grad()

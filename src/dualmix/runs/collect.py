@@ -4,11 +4,12 @@ listed with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
 from dualmix.errors import ConfigError, StoreError
+from dualmix.runs.apart import Own
 from dualmix.runs.reader import Reader
 from dualmix.runs.records import Collection, Remark, Run
 from dualmix.runs.status import standing
@@ -23,7 +24,9 @@ def collect(
     store: Store,
     *,
     rank: Callable[[str], int] = lambda label: 0,
-    own: Callable[[str, str], Mapping[str, Any]] = lambda preset, data: {},
+    own: Own = lambda preset, data: {},
+    only: Container[str] | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Collection:
     """Read every run of a store; a run that cannot be trusted is left out and named, and never
     stops the others.
@@ -34,6 +37,10 @@ def collect(
         A label's place in tables.
     own
         The settings that stand for a preset on a data set, beside the preset's.
+    only
+        Names of the folders to read; none: all.
+    progress
+        Is told what is done, how many of it and of how many.
     """
     store.refresh()
     paths = {*store.paths()}
@@ -44,7 +51,9 @@ def collect(
     runs: dict[str, Run] = {}
     left_out, unfinished, remarks = [], [], []
     reader = Reader(own)
-    for path in sorted(paths):
+    chosen = sorted(path for path in paths if only is None or path.name in only)
+    for number, path in enumerate(chosen):
+        progress("runs read", number, len(chosen))
         try:
             if not store.at(path).has("config.json"):
                 raise StoreError("it has no config.json, so that nothing is known about it")

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from dualmix.config.compose import compose, flatten
+from dualmix.config.compose import flatten
 from dualmix.config.fields import RESULTS_VERSION, Config
 from dualmix.config.migrate import migrate, migrate_label
-from dualmix.data.catalog import DATASETS
 from dualmix.errors import StoreError
-from dualmix.registry import get_method, presets
+from dualmix.registry import get_method
 from dualmix.runs import metrics
+from dualmix.runs.apart import Own, Usual
 from dualmix.runs.records import Content, Run
-from dualmix.store.folder import Folder
+from dualmix.store.folder import STEP, Folder
 
-FREE = (
-    "data.name",
-    "data.root",
-    "data.path",
-    "method.memory",
-    "seed",
-    "save_every",
-    "device",
-    "threads",
-    "model.engine",
-)
-"""Settings in which a run may differ from its preset and still stand for it; data and memory are
-its column.
-"""
 CHECKED = ("average_accuracy", "forgetting")
 MEASURES, GAPS = (
     {"mean_variance", "sample_spread", "covariance"},
@@ -53,13 +41,9 @@ class Reader:
         As `collect` takes it.
     """
 
-    def __init__(
-        self, own: Callable[[str, str], Mapping[str, Any]] = lambda preset, data: {}
-    ) -> None:
-        self.own = own
-        self.presets: dict[tuple[str, str, Any], dict[str, Any]] = {}
+    def __init__(self, own: Own = lambda preset, data: {}) -> None:
+        self.usual = Usual(own)
         self.schemas: dict[str, Any] = {}
-        self.known = presets()
 
     def read(self, folder: Folder) -> tuple[Run, list[str]]:
         """Return a run, and a sentence for each file of it that is not shown.
@@ -91,7 +75,9 @@ class Reader:
         label = migrate_label(saved["label"])
         code = str(_dict(facts.get("plugin")).get("sha256") or "")
         settings = self._settings(saved, content, folder.key, code)
-        preset = label if label in self.known else str(settings["method.kind"])
+        if settings["data.path"]:
+            content = replace(content, file=Path(settings["data.path"]).name)
+        preset = self.usual.preset(label, str(settings["method.kind"]))
         plan, scores, confusion = results(folder)
         lacking: list[str] = []
         times = _optional(folder, "times.json", dict, lacking)
@@ -109,7 +95,7 @@ class Reader:
             content,
             settings,
             preset,
-            self._changed(preset, settings),
+            self.usual.changed(preset, settings),
             scores,
             confusion,
             {name: float(v) for name, v in times.items() if _number(v)},
@@ -143,20 +129,6 @@ class Reader:
                 "its configuration does not give its key: config.json or facts.json was changed"
             )
         return dict(flatten(config.record()))
-
-    def _changed(self, preset: str, settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-        at = (preset, str(settings["data.name"]), settings["data.path"])
-        if at not in self.presets:
-            values = {"data.path": at[2] or "."} if DATASETS[at[1]].own else self.own(preset, at[1])
-            self.presets[at] = dict(
-                flatten(compose(preset, {"data.name": at[1], **values}).config.record())
-            )
-        usual = self.presets[at]
-        return tuple(
-            (path, value)
-            for path, value in sorted(settings.items())
-            if path not in FREE and not path.startswith("probes.") and value != usual.get(path)
-        )
 
 
 def results(folder: Folder) -> tuple[dict[str, Any], dict[str, Any], NDArray[np.int64]]:
@@ -245,7 +217,7 @@ def _sound(record: Any) -> bool:
 
 def _optional(folder: Folder, name: str, kind: type, lacking: list[str]) -> Any:
     """Return a file that a run can do without, or nothing and a remark where it is damaged."""
-    if not folder.has(name):
+    if not folder.has(name) and name not in (folder.sums() or {"files": {}})["files"]:
         return kind()
     try:
         plain = folder.read_json(name)
@@ -263,7 +235,8 @@ def _log(folder: Folder, lacking: list[str]) -> list[str]:
     if not folder.has("log.jsonl"):
         return []
     try:
-        return folder.read("log.jsonl").decode("utf-8").splitlines()[-200:]
+        lines = folder.read("log.jsonl").decode("utf-8").splitlines()
+        return [line for line in lines if f'"event": "{STEP}"' not in line][-200:]
     except (StoreError, UnicodeDecodeError):
         lacking.append("Its log.jsonl cannot be read: its scores count, its log is not shown.")
         return []

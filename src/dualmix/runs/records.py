@@ -27,15 +27,20 @@ class Content:
     ----------
     notes
         Remarks that belong to every figure computed from them, such as "subset: ...".
+    file
+        The name of the user's own file or folder that they came from.
     """
 
     name: str
     fingerprint: str
     notes: tuple[str, ...] = field(compare=False)
+    file: str = field(default="", compare=False)
 
     @property
     def title(self) -> str:
-        """The name in sentences."""
+        """The name in sentences; that of the file where the images are the user's own."""
+        if self.file:
+            return self.file
         return DATASETS[self.name].title if self.name in DATASETS else self.name
 
     @property

@@ -29,7 +29,7 @@ from dualmix.runs.filing import continues, place, probed, record, results
 from dualmix.runs.probes import measure
 from dualmix.runs.process import resident, settle
 from dualmix.runs.saved import take_over
-from dualmix.store.folder import Folder
+from dualmix.store.folder import STEP, Folder
 from dualmix.store.store import Store
 
 TRACKED = ("tensorboard", "wandb")
@@ -180,6 +180,8 @@ def _train(
             at.batch += 1
             at.step += 1
             watch(Stepped(at.task, at.step, loss, at.hits, at.images))
+            if (every := composed.config.log_every) and at.step % every == 0:
+                _log_step(folder, at, float(loss))
             stopping = stop()
             if stopping or (
                 at.step % composed.config.save_every == 0 and at.batch < order.steps(at.task)
@@ -200,6 +202,15 @@ def _train(
         _save(folder, learner, at)
         watch(Scored(at.task - 1, at.step, accuracy, forgetting))
     return _finish(order, learner, folder, at, watch)
+
+
+def _log_step(folder: Folder, at: _Progress, loss: float) -> None:
+    """Log loss and hits so far. Only what a snapshot holds is counted, so that a run which was cut
+    off logs the same numbers again.
+    """
+    folder.log(
+        event=STEP, task=at.task, step=at.step, loss=loss, hits=int(at.hits), images=at.images
+    )
 
 
 def _end_task(

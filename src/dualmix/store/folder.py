@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 KEPT = 2
 """Snapshots kept: if the newest is damaged, the one before it is used."""
 SCORES, SUMS, CLEARING, LOG = "scores.json", "sums.json", "clearing.json", "log.jsonl"
+STEP = "step"
+"""The event of the log's lines about a single step."""
+_STEP_LINE = json.dumps({"event": STEP})[1:-1].encode()
 ASKED = ("config.json", "plan.json", "plan.npz")
 """What a run was asked for: whoever asks again can write them anew."""
 LEARNER = "learner.safetensors"
@@ -332,11 +335,20 @@ class Folder:
         if self.mirror:
             self.mirror.push_log()
 
-    def entries(self, most: int = 200) -> list[dict[str, Any]]:
-        """Return the last lines of the log; what cannot be read is passed over."""
+    def entries(self, most: int | None = 200, *, steps: bool = False) -> list[dict[str, Any]]:
+        """Return the last lines of the log; what cannot be read is passed over.
+
+        Parameters
+        ----------
+        most
+            Lines to look at; none: all.
+        steps
+            Also those of single steps, of which there may be many.
+        """
         content = self._peek(LOG) or b""
+        lines = [line for line in content.splitlines() if steps or _STEP_LINE not in line]
         found = []
-        for line in content.splitlines()[-most:]:
+        for line in lines[-most if most else 0 :]:
             with suppress(StoreError):
                 entry = parse_json(line, "")
                 if isinstance(entry, dict):
