@@ -72,6 +72,7 @@ OTHER = {
 }
 SAME = {
     "save_every": 9,
+    "log_every": 3,
     "probes.on": True,
     "probes.draws": 4,
     "probes.rows": 7,
