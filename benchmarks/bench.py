@@ -23,10 +23,13 @@ from benchmarks.growth import weigh
 from benchmarks.peers import PEERS, Work, versions
 from benchmarks.timing import Call, interleaved, ratio_rows
 from dualmix.config.compose import compose
+from dualmix.config.fields import Model
+from dualmix.engine import available
 from dualmix.errors import ConfigError
+from dualmix.learn.arithmetic import Engine
 from dualmix.learn.augment import NAMES, transform
 from dualmix.learn.class_ages import ClassAges
-from dualmix.learn.common import Parts, sgd_step, take_in
+from dualmix.learn.common import Parts, take_in
 from dualmix.learn.network import POOL, Block, Classifier, ReducedResNet18
 from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Learner
@@ -43,6 +46,7 @@ SHAPE = (3, 32, 32)
 CLASSES = 100
 MEMORY = 1000
 BATCH = 10
+ENGINES: tuple[Engine, ...] = ("torch", "native")
 LR = 0.001
 
 STEPS: Mapping[str, tuple[str, Mapping[str, object], float | None]] = {
@@ -68,32 +72,54 @@ should cost.
 """
 
 
-def _images(count: int, seed: int = 0) -> NDArray[np.uint8]:
-    return generator(seed, "bench").integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+NATIVE: Mapping[str, float] = {
+    "er": 0.55,
+    "er+dualmix": 1.35,
+    "mir": 1.4,
+    "aser": 6.0,
+    "gss": 3.7,
+    "scr": 1.2,
+}
+"""Steps that are also measured on the native engine, and at most how many times torch's bare step
+they should cost there.
+"""
+LARGE = (3, 84, 84)
+
+
+def _images(
+    count: int, seed: int = 0, shape: tuple[int, int, int] | None = None
+) -> NDArray[np.uint8]:
+    size = (count, *(shape or SHAPE))
+    return generator(seed, "bench").integers(0, 256, size, dtype=np.uint8)
 
 
 def _labels(count: int, seed: int = 0) -> NDArray[np.int64]:
     return generator(seed, "bench labels").integers(0, CLASSES, count)
 
 
-def floor(images: int = 2 * BATCH) -> Call:
+def floor(
+    images: int = 2 * BATCH,
+    shape: tuple[int, int, int] | None = None,
+    engine: Engine = "torch",
+) -> Call:
     """Return the bare step: forward, backward and update of the network on one batch, channels
     last.
     """
-    model = Classifier(SHAPE, classes=CLASSES, seed=0)
-    x = model.pixels(torch.from_numpy(_images(images)).permute(0, 2, 3, 1).contiguous())
+    model = Classifier(shape or SHAPE, classes=CLASSES, seed=0, engine=engine)
+    raw = torch.from_numpy(_images(images, shape=shape))
+    x = model.pixels(raw.permute(0, 2, 3, 1).contiguous())
     y = torch.from_numpy(_labels(images))
     model.train()
 
     def step() -> None:
         model.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        sgd_step(model.parameters(), LR, 0.0)
+        model.arithmetic.cross_entropy(model(x), y).backward()
+        model.arithmetic.descend(model.parameters(), LR)
 
     return step
 
 
-def learner(preset: str, settings: Mapping[str, object]) -> Learner:
+def learner(preset: str, settings: Mapping[str, object], engine: Engine = "torch") -> Learner:
     """Return a learner of a preset whose memory is full, without pauses in its stream but the
     first.
     """
@@ -104,7 +130,7 @@ def learner(preset: str, settings: Mapping[str, object]) -> Learner:
     method = compose(
         preset, {f"method.{name}": value for name, value in values.items()}
     ).config.method
-    made = build(method, SHAPE, classes=CLASSES, seed=0)
+    made = build(method, SHAPE, classes=CLASSES, seed=0, model=Model(engine=engine))
     for number in range(2 * MEMORY // 100 if isinstance(made, Parts) else 1):
         made.observe(_images(100, number), _labels(100, number))
         if number == 0:
@@ -138,6 +164,34 @@ def steps(names: Iterable[str], rounds: int, against: Iterable[str] = ()) -> lis
     return ratio_rows("step", per_step, "floor", limits)
 
 
+def engines(names: Iterable[str], rounds: int) -> list[Row]:
+    """Measure the native engine: steps against torch's bare step, torch's own steps beside them;
+    bare steps of large images; answers against torch's.
+    """
+    new, calls = (_images(BATCH, 7), _labels(BATCH, 7)), {"torch, bare step": floor()}
+    calls["native, bare step"] = floor(engine="native")
+    for name in names:
+        for engine in ENGINES:
+            made = learner(*STEPS[name][:2], engine)
+            calls[f"{engine}, {name}"] = partial(made.observe, *new)
+    limits = {f"native, {name}": limit for name, limit in NATIVE.items()}
+    rows = ratio_rows("engine", interleaved(calls, rounds), "torch, bare step", limits)
+    large: dict[str, Call] = {
+        f"{engine}, bare step": floor(shape=LARGE, engine=engine) for engine in ENGINES
+    }
+    few = max(3, rounds // 3)
+    rows += ratio_rows("engine, 84 px", interleaved(large, few), "torch, bare step")
+    x = _images(500)
+    answers: dict[str, Call] = {
+        engine: partial(learner("finetune", {}, engine).predict, x) for engine in ENGINES
+    }
+    taken = interleaved(answers, rounds)
+    at_least = {"native": 2.0}
+    return rows + ratio_rows(
+        "engine, 500 answers", taken, "torch", at_least, inverse=True, atleast=True
+    )
+
+
 def profile(rounds: int, *, repeats: int = 10) -> list[Row]:
     """Measure which share of training is the network itself: what is left is all that this package
     adds.
@@ -169,7 +223,7 @@ def profile(rounds: int, *, repeats: int = 10) -> list[Row]:
         made.model.zero_grad()
         for one in (new, old):
             F.cross_entropy(made.model(one.x), one.y).backward()
-        sgd_step(made.model.parameters(), LR, 0.0)
+        made.model.arithmetic.descend(made.model.parameters(), LR)
 
     def rehearsed() -> None:
         made.memory[made.retrieve(made.memory, new, made.model, made.rng["retrieve"])]
@@ -297,6 +351,7 @@ def starting(rounds: int) -> list[Row]:
 
 GROUPS: Mapping[str, str] = {
     "step": "a step of every method, as a multiple of the bare step",
+    "engine": "steps and answers on the native engine, against torch's",
     "profile": "the share of training that is the network itself",
     "evaluation": "answers, against the naive loop",
     "augmentation": "each augmentation and mix",
@@ -315,7 +370,8 @@ def bench(
     against: Sequence[str] = (),
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Row]:
-    """Measure the groups named, or all but the scale run.
+    """Measure the groups named, or all but the scale run, and but the engine's where it was not
+    built.
 
     Parameters
     ----------
@@ -340,12 +396,14 @@ def bench(
                     f"The benchmark has no {name!r}{nearest(name, known)} "
                     f"(known: {', '.join(known)})."
                 )
-    wanted = groups or [name for name in GROUPS if name != "scale"]
+    left_out = {"scale"} if available() else {"scale", "engine"}
+    wanted = groups or [name for name in GROUPS if name not in left_out]
     if against and "step" not in wanted:
         raise ConfigError("Other packages are measured in the group step: name it too.")
     few = max(3, rounds // 3)
     measures: Mapping[str, Callable[[], list[Row]]] = {
         "step": lambda: steps(methods or STEPS, rounds, against),
+        "engine": lambda: engines([n for n in NATIVE if not methods or n in methods], rounds),
         "profile": lambda: profile(rounds),
         "evaluation": lambda: evaluation(rounds),
         "augmentation": lambda: augmentations(rounds),

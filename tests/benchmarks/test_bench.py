@@ -21,6 +21,7 @@ from benchmarks.__main__ import main
 from benchmarks.growth import FOOTPRINTS, Footprint
 from benchmarks.tables import bench_table
 from benchmarks.timing import interleaved, ratio_rows
+from dualmix.engine import available
 from dualmix.errors import ConfigError, DualmixError
 from dualmix.learn.network import Classifier
 from dualmix.report.speed import Row
@@ -97,6 +98,25 @@ def test_steps_and_other_groups_are_measured(monkeypatch: pytest.MonkeyPatch) ->
     assert joint is not None and joint > 1.2
     told = json.loads(bench.record(found))
     assert len(told["rows"]) == len(found) and told["versions"]["torch"] and told["peers"] == {}
+
+
+@pytest.mark.skipif(not available(), reason="the native engine was not built")
+def test_both_engines_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "MEMORY", 50)
+    monkeypatch.setattr(bench, "SHAPE", (3, 8, 8))
+    monkeypatch.setattr(bench, "LARGE", (3, 12, 12))
+    found = bench.bench(["engine"], rounds=2, methods=["er"])
+    assert [(row.group, row.name, row.limit) for row in found] == [
+        ("engine", "torch, bare step", None),
+        ("engine", "native, bare step", None),
+        ("engine", "torch, er", None),
+        ("engine", "native, er", 0.55),
+        ("engine, 84 px", "torch, bare step", None),
+        ("engine, 84 px", "native, bare step", None),
+        ("engine, 500 answers", "torch", None),
+        ("engine, 500 answers", "native", 2.0),
+    ]
+    assert all(row.median > 0 for row in found)
 
 
 def test_the_profile_holds_the_network_against_all_of_training(

@@ -90,10 +90,32 @@ __attribute__((visibility("default"))) void probe_norm(
 }
 
 #ifdef MAIN
+#include "head.h"
+#include "images.h"
+
 static float *noise(long count) {
     float *x = malloc((size_t)count * 4);
     for (long i = 0; i < count; i++) x[i] = (float)(i * 7919 % 1000) / 500 - 1;
     return x;
+}
+
+/* What comes before and behind the network, in memory that ends where it must. */
+static double around(long n, long c, long h, long w) {
+    const long size = h * w * c, there = c < 4 ? c : 3;
+    float *x = noise(size), *work = noise(size), *out = noise(size), weight[3] = {0.3f, 0.6f, 0.1f};
+    const int64_t box[4] = {h / 3, w / 4, h - h / 3 - n % 3, w - w / 4}, order[4] = {n % 4, 3, 1, 2};
+    const float amount[4] = {1.1f, 0.8f, 1.3f, 0.1f};
+    crop(x, h, w, c, box, work, out);
+    jitter(out, h * w, c, amount, order, weight);
+    descend(x, out, size, 0.1f, n % 2 ? 0.01f : 0);
+    double sum = squares(x, size);
+    float *product_ = noise(h * there), *space = noise(matmul_space(h, there, w));
+    matmul((Matrix){x, w, 1}, (Matrix){out, 1, w}, h, there, w, (Matrix){product_, there, 1}, space);
+    for (long i = 0; i < h; i++)
+        sum += row_loss(product_ + i * there, there, i % there, n % 2 ? out : 0, work);
+    float *all[] = {x, work, out, product_, space};
+    for (int i = 0; i < 5; i++) free(all[i]);
+    return sum;
 }
 
 int main(void) {
@@ -116,6 +138,7 @@ int main(void) {
         for (long i = 0; i < n * c * h * w; i++) sum += dx[i] + out[i];
         for (long i = 0; i < n * k * H * V; i++) sum += y[i];
         for (long i = 0; i < k * c * size * size; i++) sum += dtaps[i];
+        sum += around(n, c, h, w);
         for (int i = 0; i < 6; i++) free(v[i]);
         float *all[] = {x, taps, dy, y, dx, dtaps, add, up, out};
         for (int i = 0; i < 9; i++) free(all[i]);

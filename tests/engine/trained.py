@@ -1,83 +1,103 @@
-"""Train a network with the engine and print a hash of its weights: one step of er+dualmix after the
-other.
+"""Train learners on the native engine and print the hash of what they are in the end.
 
-python -m tests.engine.trained build [steps] [side] [width]
+python -m tests.engine.trained                  # every build and instruction set of this machine
+python -m tests.engine.trained er avx2 [steps] [side] [width]                    # one of them
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from dualmix import engine
-from dualmix.learn.augment import GREY, Crop, turn_hue
-from dualmix.learn.network import Classifier
+from dualmix.config.compose import compose
+from dualmix.config.fields import Model
+from dualmix.runs.build import build, save
 
-BATCH = 4
+ROOT = Path(__file__).parents[2]
+METHODS = ("er", "er+dualmix")
+BATCH = 5
+LONG = (20, 16, 8)
+"""Steps, side of the images and width of the network, for the table."""
+NUMPY = "SSSE3 SSE41 POPCNT SSE42 AVX F16C FMA3 AVX2 AVX512F AVX512CD AVX512_SKX"
+LIBM = "-AVX512F,-AVX2,-AVX2_Usable,-FMA,-FMA_Usable"
+TOLD = {
+    "as it is": {},
+    "torch, AVX2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+    "torch, SSE": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_CBWR": "COMPATIBLE",
+    },
+    "numpy, SSE": {"NPY_DISABLE_CPU_FEATURES": NUMPY},
+    "libm, SSE": {
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-AVX2_Usable,-FMA,-FMA_Usable"
+    },
+}
+"""Which instructions the libraries between the engine's calls are told to use."""
 
 
-def view(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """Crop, change contrast and hue."""
-    x = engine.crop(x, Crop().boxes(len(x), tuple(x.shape[-2:]), rng))
-    base = engine.means(engine.grey(x, GREY))
-    by = torch.from_numpy(rng.uniform(0.6, 1.4, (len(x), 1, 1, 1)).astype(np.float32))
-    return turn_hue((base + (x - base) * by).clamp_(0, 1), by - 1)
-
-
-def main(build: str, steps: int = 12, side: int = 12, width: int = 3) -> str:
+def trained(method: str, name: str, steps: int = 10, side: int = 8, width: int = 3) -> str:
+    """Return the hash of a learner's file after some steps with a build."""
     torch.set_num_threads(1)
-    engine.select(build)
-    rng = np.random.default_rng(0)
-    model = Classifier(
-        (3, side, side), classes=10, seed=0, width=width, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25)
+    engine.select(name)
+    shape, rng = (3, side, side), np.random.default_rng(0)
+    settings = compose(method, {"method.memory": 20}).config.method
+    model = Model(width=width, engine="native", mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25))
+    learner = build(settings, shape, seed=1, model=model)
+    for step in range(steps):
+        x = rng.integers(0, 256, (BATCH, *shape), dtype=np.uint8)
+        learner.observe(x, rng.integers(0, 4 + step, BATCH))
+    assert all(value.isfinite().all() for value in learner.model.state_dict().values())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "learner.safetensors"
+        save(learner, path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def told(words: list[str], how: str) -> str:
+    """Return what this script prints in a process whose libraries are told to use other
+    instructions.
+    """
+    path = os.pathsep.join([str(Path(engine.__file__).parents[2]), str(ROOT)])
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.engine.trained", *words],
+        env={**os.environ, **TOLD[how], "PYTHONPATH": path},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    model.train()
-    stored, labels = (
-        rng.integers(0, 256, (20, side, side, 3), dtype=np.uint8),
-        rng.integers(0, 10, 20),
-    )
-    for _ in range(steps):
-        raw = rng.integers(0, 256, (BATCH, side, side, 3), dtype=np.uint8)
-        y = torch.from_numpy(rng.integers(0, 10, BATCH))
-        slots = rng.choice(20, BATCH, replace=False)
-        new, old = (
-            model.pixels(torch.from_numpy(raw)),
-            model.pixels(torch.from_numpy(stored[slots])),
-        )
-        old_y, seen = torch.from_numpy(labels[slots]), view(old, rng)
-        mu = torch.from_numpy(rng.beta(0.2, 0.2, BATCH).astype(np.float32))
-        share, rest = mu.view(-1, 1, 1, 1), 1 - mu.view(-1, 1, 1, 1)
-        hot = torch.nn.functional.one_hot(old_y, 10).float()
-        fresh = torch.nn.functional.one_hot(y, 10).float()
-        norms = engine.row_norms(model.weight)
-        tilt = torch.where(norms[y] / norms[old_y] > 1, mu * 0.5, mu)[:, None]
-        batches = [new, old, seen, share * seen + rest * seen.flip(0), share * old + rest * new]
-        targets = [
-            y,
-            old_y,
-            old_y,
-            mu[:, None] * hot + (1 - mu[:, None]) * hot.flip(0),
-            tilt * hot + (1 - tilt) * fresh,
-        ]
-        model.zero_grad()
-        normal = (torch.cat(batches) - model.mean) / model.std
-        features = engine.features(model.backbone, normal, [BATCH] * 5)
-        logits = engine.linear(features, model.weight, model.bias).split(BATCH)
-        losses = [
-            engine.cross_entropy(z, target) for z, target in zip(logits, targets, strict=True)
-        ]
-        torch.autograd.backward(losses)
-        engine.descend(model.parameters(), 0.1, 1e-4)
-    whole = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        whole.update(name.encode() + value.contiguous().numpy().tobytes())
-    assert all(value.isfinite().all() for value in model.state_dict().values())
-    return whole.hexdigest()
+    return ran.stdout.strip()
+
+
+def table() -> bool:
+    """Print the hash for every build and instruction set; return whether they are the same for each
+    method.
+    """
+    found: dict[str, set[str]] = {}
+    for how in TOLD:
+        for line in told(["all", "builds", *map(str, LONG)], how).splitlines():
+            method, name, digest = line.split()
+            found.setdefault(method, set()).add(digest)
+            print(f"{how:12} {name:10} {method:12} {digest[:16]}", flush=True)
+    return all(len(digests) == 1 for digests in found.values())
 
 
 if __name__ == "__main__":
-    build, *numbers = sys.argv[1:]
-    print(main(build, *map(int, numbers)))
+    if len(sys.argv) == 1:
+        sys.exit(0 if table() else 1)
+    method, name, *numbers = sys.argv[1:]
+    if (method, name) == ("all", "builds"):
+        for build_ in engine.available():
+            for one in METHODS:
+                print(one, build_, trained(one, build_, *map(int, numbers)), flush=True)
+    else:
+        print(trained(method, name, *map(int, numbers)))

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+from dualmix.learn.arithmetic import TORCH
 from dualmix.learn.augment import (
     CHANGES,
     NAMES,
@@ -30,7 +31,6 @@ from dualmix.learn.augment import (
     Greyscale,
     brighten,
     contrast,
-    crop,
     grey,
     identity,
     jitter,
@@ -240,7 +240,7 @@ def test_crop_is_the_bilinear_resize_of_torch(height: int, width: int) -> None:
     boxes = np.stack(
         [chance.integers(0, height - h + 1), chance.integers(0, width - w + 1), h, w], 1
     )
-    found = crop(x, boxes)
+    found = TORCH.crop(x, boxes)
     for image, (top, left, tall, wide), result in zip(x, boxes, found, strict=True):
         cut = image[None, :, top : top + tall, left : left + wide]
         expected = F.interpolate(cut, (height, width), mode="bilinear", align_corners=False)[0]
@@ -250,7 +250,7 @@ def test_crop_is_the_bilinear_resize_of_torch(height: int, width: int) -> None:
 def test_crop_uses_the_boxes_it_draws() -> None:
     x = images(7)
     g = Crop(scale=(0.2, 0.5))
-    assert torch.equal(g(x, rng(8)), crop(x, g.boxes(7, (12, 12), rng(8))))
+    assert torch.equal(g(x, rng(8)), TORCH.crop(x, g.boxes(7, (12, 12), rng(8))))
 
 
 # Flip, grey
@@ -534,7 +534,7 @@ def test_flip_agrees_with_kornia(kornia: Any) -> None:
 def test_crop_agrees_with_kornia(kornia: Any) -> None:
     x = images(20, height=32, width=32)
     boxes = Crop().boxes(20, (32, 32), rng(2))
-    for image, (top, left, h, w), found in zip(x, boxes, crop(x, boxes), strict=True):
+    for image, (top, left, h, w), found in zip(x, boxes, TORCH.crop(x, boxes), strict=True):
         cut = image[None, :, top : top + h, left : left + w]
         expected = kornia.geometry.transform.resize(
             cut, (32, 32), interpolation="bilinear", align_corners=False

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from dualmix.config.compose import compose
+from dualmix import testing
+from dualmix.config.compose import NOT_BUILT, compose
 from dualmix.config.fields import Model
 from dualmix.engine import available
 from dualmix.errors import ConfigError
 from dualmix.learn.network import Classifier
+from dualmix.learn.replay import SeparatePasses
 from dualmix.learn.types import Batch
 from dualmix.methods.gss import each_gradient
 from dualmix.registry import presets
+from dualmix.rng import Rng
 from dualmix.runs.build import build, load, save
 from tests.kit import SHAPE
 
@@ -38,6 +45,88 @@ def losses(name: str, engine: str) -> list[float]:
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_a_method_learns_alike_on_both_engines(name: str) -> None:
     np.testing.assert_allclose(losses(name, "native"), losses(name, "torch"), rtol=2e-3)
+
+
+QUICK = ("a_seed_decides_everything", "a_batch_of_one_works")
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    "demand",
+    [
+        pytest.param(demand, marks=() if demand in QUICK else pytest.mark.long)
+        for demand in testing.CHECKS
+        if demand != "every_choice_works"
+    ],
+)
+@pytest.mark.parametrize("name", sorted({preset.kind for preset in presets().values()}))
+def test_a_method_keeps_the_contract(
+    name: str, demand: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(testing, "Model", partial(Model, engine="native"))
+    testing.CHECKS[demand](compose(name).config.method, SHAPE)
+
+
+class Watched(Classifier):
+    """Writes down the groups of its passes."""
+
+    groups: list[list[int] | None]
+
+    def forward(self, x: torch.Tensor, groups: Sequence[int] | None = None) -> torch.Tensor:
+        self.groups.append(None if groups is None else list(groups))
+        return super().forward(x, groups)
+
+
+def groups(values: dict[str, object], name: str = "er+dualmix") -> list[list[int] | None]:
+    """Return the passes of a second step on the native engine."""
+    method = compose(name, {"method.memory": 6, "method.memory_batch": 2, **values}).config.method
+    model = Watched(SHAPE, width=2, engine="native")
+    model.groups = []
+    learner = method.build(model, Rng(0))
+    x = np.random.default_rng(0).integers(0, 256, (3, *SHAPE), dtype=np.uint8)
+    learner.observe(x, [0, 1, 2])
+    model.groups.clear()
+    learner.observe(x, [0, 1, 3])
+    return model.groups
+
+
+@needs_engine
+def test_separate_passes_are_one_call() -> None:
+    """New, rehearsed, view, EnMix and AdpMix together; a rule that looks at the network comes after
+    the passes before it.
+    """
+    assert groups({}, "er") == [[3, 2]]
+    assert groups({}) == [[3, 2, 2, 2, 3]]
+    assert groups({"method.forward": "still"}) == [[3, 2], [2, 2, 3]]
+    assert groups({"method.mix.ratio": "output"}) == [[3, 2, 2, 2], None, [3]]
+    assert groups({"method.subsample": 4}, "mir") == [[3], None, None, [2]]
+
+
+@needs_engine
+def test_statistics_follow_separate_passes_in_their_order() -> None:
+    """One call leaves the running statistics and logits that one pass after the other does."""
+    batches = [
+        Batch(torch.rand(n, *SHAPE, generator=torch.Generator().manual_seed(n)), torch.arange(n))
+        for n in (3, 2, 4)
+    ]
+    ends = []
+    for together in (True, False):
+        model = Classifier(SHAPE, classes=4, width=2, engine="native").train()
+        passes = SeparatePasses(model, lambda batch, logits: F.cross_entropy(logits, batch.y))
+        for number, batch in enumerate(batches):
+            passes.learn(batch, float(number))
+            if not together:
+                passes.catch_up()
+        passes.finish()
+        ends.append((model, passes))
+    (one, at_once), (two, in_turn) = ends
+    for name, value in one.named_buffers():
+        assert torch.equal(value, dict(two.named_buffers())[name]), name
+    assert at_once.logits[0] is None and in_turn.logits[0] is None
+    for a, b in zip(at_once.logits[1:], in_turn.logits[1:], strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5)
 
 
 @needs_engine
@@ -73,6 +162,14 @@ def test_auto_is_written_down_as_what_it_stands_for() -> None:
     assert engine == ("native" if available() else "torch")
     half = {"model.engine": "auto", "model.precision": "bfloat16"}
     assert compose("er", half).config.model.engine == "torch"
+
+
+def test_a_machine_without_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("compose", "fields"):
+        monkeypatch.setattr(f"dualmix.config.{module}.available", list)
+    composed = compose("er", {"model.engine": "auto"})
+    assert composed.config.model.engine == "torch"
+    assert composed.origins["model.engine"] == NOT_BUILT
 
 
 def test_the_engine_is_part_of_the_key() -> None:

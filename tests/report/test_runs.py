@@ -353,7 +353,7 @@ def test_runs_that_differ_in_device_alone_are_not_two_seeds(tmp_path: Path) -> N
     assert [run.name for run in found.runs] == ["a"]
     assert (
         found.left_out[0].run == "b"
-        and "seed of a but for device or threads" in found.left_out[0].text
+        and "seed of a but for device, threads or engine" in found.left_out[0].text
     )
 
 

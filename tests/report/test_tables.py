@@ -81,6 +81,18 @@ def test_a_cell_has_ours_beside_the_papers(tmp_path: Path) -> None:
     )
 
 
+def test_runs_of_the_native_engine_are_named(tmp_path: Path) -> None:
+    made(tmp_path, "er", 0)
+    made(tmp_path, "er", 1, {"model.engine": "native"})
+    found = read(tmp_path)
+    one, two, three = (table.caption for table in paper_tables(found))
+    assert cell_of(found, 1, "er").ours is not None and cell_of(found, 1, "er").ours.n == 2
+    assert one.endswith("the rest on torch: er, CIFAR-100, M = 1000 (seeds 1).")
+    assert two.count("native engine") == three.count("native engine") == 1
+    (tmp_path / "other").mkdir()
+    assert "native" not in paper_tables(read(tmp_path / "other"))[0].caption
+
+
 def test_every_number_of_the_paper_stands_in_its_cell(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert cell_of(found, 1, "mir+dualmix", "tiny_imagenet", 5000).paper == (13.9, 0.4)

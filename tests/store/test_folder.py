@@ -27,7 +27,7 @@ from dualmix.store.store import Store
 
 DATA = "d" * 64
 OTHER = {
-    "method.lr": 0.05,
+    "method.lr": 0.06,
     "method.weight_decay": 0.1,
     "method.memory": 77,
     "method.memory_batch": 9,

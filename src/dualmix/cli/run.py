@@ -87,6 +87,7 @@ def _compose(given: argparse.Namespace, overrides: dict[str, str], faults: list[
 
 
 def _run(given: argparse.Namespace) -> int:
+    from dualmix.config.compose import NOT_BUILT
     from dualmix.data import load
     from dualmix.runs.filing import place, probed, results
     from dualmix.store.opening import open_store
@@ -99,6 +100,8 @@ def _run(given: argparse.Namespace) -> int:
     console = make_console(stderr=True, quiet=given.quiet or given.json)
     for note in images.notes:
         console.print(f"note: {images.name}: {note}")
+    if composed.origins["model.engine"] == NOT_BUILT:
+        console.print(f"note: model.engine is torch ({NOT_BUILT})")
     again = folder.done and not given.fresh
     if again:
         folder.check()

@@ -15,9 +15,13 @@ from dualmix.config.migrate import migrate, migrate_label, what_became_of
 from dualmix.config.plain import read_plain
 from dualmix.data.catalog import DATASETS, recommended
 from dualmix.data.config import Data
+from dualmix.engine.library import available
 from dualmix.errors import ConfigError
 from dualmix.registry import Method, get_method, get_preset, nearest, presets
 from dualmix.settings import Settings
+
+NOT_BUILT = "auto: no C compiler built the native engine; install one, then dualmix again"
+"""Why ``auto`` is torch on a machine without the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def compose(
         config = config.model_copy(
             update={"model": config.model.model_copy(update={"engine": engine})}
         )
-        origins["model.engine"] = "auto, as this machine has it"
+        origins["model.engine"] = "auto, as this machine has it" if available() else NOT_BUILT
     return Composed(label, config, {path: origins.get(path, "default") for path in known})
 
 

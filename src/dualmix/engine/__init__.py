@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from dualmix.engine.head import linear as linear
     from dualmix.engine.head import matmul as matmul
     from dualmix.engine.head import row_norms as row_norms
+    from dualmix.engine.head import total as total
+    from dualmix.engine.head import unit as unit
     from dualmix.engine.images import crop as crop
     from dualmix.engine.images import grey as grey
-    from dualmix.engine.images import means as means
+    from dualmix.engine.images import jitter as jitter
     from dualmix.engine.library import BUILDS as BUILDS
     from dualmix.engine.library import available as available
     from dualmix.engine.library import current as current
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from dualmix.engine.network import features as features
 
 _HOMES = {
-    "head": ("cross_entropy", "descend", "linear", "matmul", "row_norms"),
-    "images": ("crop", "grey", "means"),
+    "head": ("cross_entropy", "descend", "linear", "matmul", "row_norms", "total", "unit"),
+    "images": ("crop", "grey", "jitter"),
     "library": ("BUILDS", "available", "current", "select"),
     "network": ("Folded", "each_gradient", "evaluate", "features"),
 }

@@ -1,5 +1,6 @@
 /* The library's doors. All memory is given by the caller, nothing is shared between calls. */
 #include "head.h"
+#include "images.h"
 #include "network.h"
 
 #define DOOR __attribute__((visibility("default")))
@@ -100,6 +101,27 @@ DOOR void dm_cross_entropy(const float *logits, int64_t rows, int64_t columns,
                              soft ? soft + n * columns : 0, slopes + n * columns);
 }
 
-DOOR void dm_descend(float *weights, const float *slopes, int64_t count, float lr, float decay) {
-    descend(weights, slopes, count, lr, decay);
+DOOR void dm_crop(const float *x, int64_t images, int64_t height, int64_t width, int64_t channels,
+                  const int64_t *boxes, float *work, float *out) {
+    const long size = height * width * channels;
+    for (long n = 0; n < images; n++)
+        crop(x + n * size, height, width, channels, boxes + 4 * n, work, out + n * size);
+}
+
+DOOR void dm_jitter(float *x, int64_t images, int64_t pixels, int64_t channels, const float *amounts,
+                    const int64_t *orders, const float *weight) {
+    for (long n = 0; n < images; n++)
+        jitter(x + n * pixels * channels, pixels, channels, amounts + 4 * n, orders + 4 * n, weight);
+}
+
+/* The length of a gradient that comes in pieces: finite only if all of it is. */
+DOOR double dm_length(const float *const *slopes, const int64_t *counts, int64_t pieces) {
+    double sum = 0;
+    for (long i = 0; i < pieces; i++) sum += squares(slopes[i], counts[i]);
+    return sqrt(sum);
+}
+
+DOOR void dm_descend(float *const *weights, const float *const *slopes, const int64_t *counts,
+                     int64_t pieces, float lr, float decay) {
+    for (long i = 0; i < pieces; i++) descend(weights[i], slopes[i], counts[i], lr, decay);
 }

@@ -85,12 +85,30 @@ static double row_loss(const float *z, long columns, long label, const float *so
     return weight * logarithm(sum) - along;
 }
 
+/* The sum of squares, in LANES lanes. */
+static double squares(const float *x, long count) {
+    Sums sums;
+    memset(&sums, 0, sizeof sums);
+    long i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int part = 0; part < LANES / W; part++) {
+            vd half[2];
+            halves(load(x + i + part * W), half);
+            for (int k = 0; k < 2; k++) sums.sum[2 * part + k] += half[k] * half[k];
+        }
+    double sum = total(&sums);
+    for (; i < count; i++) sum += (double)x[i] * x[i];
+    return sum;
+}
+
 /* w -= lr * (slope + decay * w). */
 static void descend(float *w, const float *slope, long count, float lr, float decay) {
-    if (decay != 0)
-        for (long i = 0; i < count; i++) w[i] = w[i] - lr * (slope[i] + decay * w[i]);
-    else
-        for (long i = 0; i < count; i++) w[i] = w[i] - lr * slope[i];
+    long i = 0;
+    for (; i + W <= count; i += W) {
+        const vf old = load(w + i), change = load(slope + i);
+        store(w + i, old - lr * (decay != 0 ? change + decay * old : change));
+    }
+    for (; i < count; i++) w[i] = w[i] - lr * (decay != 0 ? slope[i] + decay * w[i] : slope[i]);
 }
 
 #endif

@@ -5,7 +5,8 @@ step, small sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from ctypes import c_int64, c_void_p
 from typing import Any, Literal
 
 import torch
@@ -128,23 +129,54 @@ def _dense(tensor: Tensor) -> bool:
 
 
 @torch.no_grad()
-def descend(parameters: Iterable[nn.Parameter], lr: float, weight_decay: float = 0.0) -> None:
+def descend(
+    parameters: Iterable[nn.Parameter],
+    lr: float,
+    weight_decay: float = 0.0,
+    sound: Callable[[Tensor], Tensor | None] = lambda length: None,
+) -> None:
     """Take a step of plain SGD, in place: w - lr * (gradient + decay * w), each operation rounded
     by itself.
+
+    Parameters
+    ----------
+    sound
+        Is shown lr times the gradient's length before the step is taken, and may raise; where it
+        returns a tensor that is false the weights stay as they are.
     """
-    native = library()
-    for weight in parameters:
+    moved = [weight for weight in parameters if weight.grad is not None and weight.numel()]
+    if not moved:
+        return
+    places, slopes = [], []
+    for weight in moved:
         slope = weight.grad
-        if slope is None or not weight.numel():
-            continue
-        _plain(weight, "weights"), _plain(slope, "gradients")
-        if slope.stride() != weight.stride() or not _dense(weight):
-            slope = torch.empty_like(weight).copy_(slope)
-        if not _dense(weight):
-            weight.sub_((slope + weight * weight_decay if weight_decay else slope) * lr)
-            continue
-        native.dm_descend(weight.data_ptr(), slope.data_ptr(), weight.numel(), lr, weight_decay)
+        assert slope is not None
+        place = _plain(weight, "weights") if _dense(weight) else weight.contiguous()
+        if _plain(slope, "gradients").stride() != place.stride():
+            slope = torch.empty_like(place).copy_(slope)
+        places.append(place)
+        slopes.append(slope)
+    native, many = library(), len(moved)
+    counts = (c_int64 * many)(*(place.numel() for place in places))
+    from_, to = ((c_void_p * many)(*(t.data_ptr() for t in some)) for some in (slopes, places))
+    goes = sound(torch.tensor(lr * native.dm_length(from_, counts, many), dtype=torch.float32))
+    if goes is not None and not bool(goes):
+        return
+    native.dm_descend(to, from_, counts, many, lr, weight_decay)
+    for weight, place in zip(moved, places, strict=True):
+        if place is not weight:
+            weight.copy_(place)
         torch.autograd.graph.increment_version(weight)
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Return rows over their L2 norms; no gradients flow."""
+    return rows.detach() / row_norms(rows).clamp_min(1e-12)[:, None]
+
+
+def total(values: Tensor) -> Tensor:
+    """Return the sum of all numbers, rounded once; no gradients flow."""
+    return torch.tensor(math.fsum(values.detach().flatten().tolist()), dtype=torch.float32)
 
 
 def row_norms(rows: Tensor) -> Tensor:

@@ -1,15 +1,26 @@
-"""Operations on images that torch rounds differently on other CPUs, with the same bytes on all of
-them.
-
-Sums, products of matrices and `add(alpha)` depend on the CPU in torch; single operations on single
-numbers do not."""
+"""Augmentations with the same bytes on every CPU."""
 
 from __future__ import annotations
+
+import ctypes
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from dualmix.engine.library import library
+from dualmix.errors import InputError
+
+
+def _inside(x: Tensor) -> Tensor:
+    """Return images (n, H, W, C) in a row."""
+    if x.dtype is not torch.float32 or x.device.type != "cpu" or x.dim() != 4:
+        raise InputError(
+            "The native engine augments float32 images (n, C, H, W) on a CPU, "
+            f"not {x.dtype} {tuple(x.shape)} on {x.device}."
+        )
+    return x.detach().permute(0, 2, 3, 1).contiguous()
 
 
 def crop(x: Tensor, boxes: NDArray[np.int64]) -> Tensor:
@@ -18,42 +29,61 @@ def crop(x: Tensor, boxes: NDArray[np.int64]) -> Tensor:
 
     Each pixel is a * (1 - share) + b * share of its two neighbours, first along the rows, then
     along the columns."""
-    height, width = x.shape[-2:]
-    image = torch.arange(len(x))[:, None, None]
-    low, high, share = _neighbours(boxes[:, 1], boxes[:, 3], width)
-    rows, pixels = torch.arange(height)[:, None], x.permute(0, 2, 3, 1)
-    share = share[:, None, :, None]
-    wide = (
-        pixels[image, rows, low[:, None]] * (1 - share) + pixels[image, rows, high[:, None]] * share
+    images, where = _inside(x), np.ascontiguousarray(boxes, dtype=np.int64)
+    count, height, width, channels = images.shape
+    top, left, down, across = where.T
+    fits = (top >= 0) & (left >= 0) & (top + down <= height) & (left + across <= width)
+    if where.shape != (count, 4) or not (fits & (down > 0) & (across > 0)).all():
+        raise InputError("Each image needs one box of at least one pixel that lies inside it.")
+    out, work = torch.empty_like(images), torch.empty_like(images[:1])
+    library().dm_crop(
+        images.data_ptr(),
+        count,
+        height,
+        width,
+        channels,
+        where.ctypes.data,
+        work.data_ptr(),
+        out.data_ptr(),
     )
-    low, high, share = _neighbours(boxes[:, 0], boxes[:, 2], height)
-    share, image = share[:, :, None, None], image[:, :, 0]
-    return (wide[image, low] * (1 - share) + wide[image, high] * share).permute(0, 3, 1, 2)
+    return out.permute(0, 3, 1, 2)
 
 
-def _neighbours(
-    start: NDArray[np.int64], length: NDArray[np.int64], size: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return for each pixel of the result (n, size) its two source pixels and the share of the
-    second.
+def jitter(
+    x: Tensor,
+    amount: NDArray[np.float32],
+    order: NDArray[np.int64],
+    weights: tuple[float, float, float],
+) -> Tensor:
+    """Change each image's brightness (0), contrast (1), saturation (2) and hue (3) by its amounts
+    in its order, clipped to [0, 1] after every change.
+
+    Parameters
+    ----------
+    amount
+        (n, 4): three factors and a turn.
+    order
+        (n, 4): which change comes first, second, third, fourth; -1 for none.
+    weights
+        Of the channels in a grey.
     """
-    at = (np.arange(size) + 0.5) * length[:, None] / size - 0.5
-    at = np.clip(at, 0, length[:, None] - 1)
-    low = np.floor(at).astype(np.int64)
-    high = np.minimum(low + 1, length[:, None] - 1)
-    share = (at - low).astype(np.float32)
-    return (
-        torch.from_numpy(start[:, None] + low),
-        torch.from_numpy(start[:, None] + high),
-        torch.from_numpy(share),
+    images = _inside(x)
+    images = images.clone() if images.data_ptr() == x.data_ptr() else images
+    count, height, width, channels = images.shape
+    if amount.shape != (count, 4) or order.shape != (count, 4):
+        raise InputError("Each image needs four amounts and the order of four changes.")
+    much = np.ascontiguousarray(amount, dtype=np.float32)
+    changes = np.ascontiguousarray(order, dtype=np.int64)
+    library().dm_jitter(
+        images.data_ptr(),
+        count,
+        height * width,
+        channels,
+        much.ctypes.data,
+        changes.ctypes.data,
+        (ctypes.c_float * 3)(*weights),
     )
-
-
-def means(x: Tensor) -> Tensor:
-    """Return the mean of each image (n, 1, 1, 1), added up in float64 in order of pixels."""
-    flat = x.detach().contiguous().flatten(1)
-    sums = flat.double().cumsum(1)[:, -1:]
-    return (sums / flat.shape[1]).float().view(-1, 1, 1, 1)
+    return images.permute(0, 3, 1, 2)
 
 
 def grey(x: Tensor, weights: tuple[float, float, float]) -> Tensor:

@@ -103,7 +103,16 @@ _DOORS = {
         None,
         [c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_void_p],
     ),
-    "dm_descend": (None, [c_void_p, c_void_p, c_int64, c_float, c_float]),
+    "dm_crop": (None, [c_void_p, *[c_int64] * 4, c_void_p, c_void_p, c_void_p]),
+    "dm_jitter": (
+        None,
+        [c_void_p, *[c_int64] * 3, c_void_p, c_void_p, POINTER(c_float)],
+    ),
+    "dm_length": (c_double, [POINTER(c_void_p), POINTER(c_int64), c_int64]),
+    "dm_descend": (
+        None,
+        [POINTER(c_void_p), POINTER(c_void_p), POINTER(c_int64), c_int64, c_float, c_float],
+    ),
 }
 
 
@@ -119,6 +128,7 @@ def _opened(path: Path) -> ctypes.CDLL | None:
     return library
 
 
+@cache
 def _built(name: str) -> ctypes.CDLL | None:
     return _opened(Path(__file__).with_name(f"_{name}.so"))
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dualmix import engine as native
+from dualmix.learn.arithmetic import TORCH, Arithmetic, Engine, arithmetic
 from dualmix.learn.lazy import torch
 from dualmix.learn.types import Transform
 
@@ -34,15 +36,19 @@ class Crop:
         Range of the box's width over its height, drawn evenly in the logarithm.
     per_sample
         A box for each image, or one for the whole batch.
+    engine
+        Whose arithmetic resizes.
     """
 
     scale: tuple[float, float] = (0.2, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     per_sample: bool = True
+    engine: Engine = "torch"
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the crops."""
-        return crop(x, self.boxes(len(x), tuple(x.shape[-2:]), rng))
+        boxes = self.boxes(len(x), tuple(x.shape[-2:]), rng)
+        return arithmetic(self.engine).crop(x, boxes)
 
     def boxes(
         self, count: int, size: tuple[int, ...], rng: np.random.Generator
@@ -81,31 +87,6 @@ def _middle(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, i
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def crop(x: Tensor, boxes: NDArray[np.int64]) -> Tensor:
-    """Resize the box (top, left, height, width) of each image to the image's size, bilinear, edges
-    repeated.
-    """
-    height, width = x.shape[-2:]
-    rows = _weights(boxes[:, 0], boxes[:, 2], height).to(x.device)
-    columns = _weights(boxes[:, 1], boxes[:, 3], width).to(x.device)
-    wide = torch.matmul(columns[:, None], x.permute(0, 2, 3, 1))
-    tall = torch.matmul(rows, wide.flatten(2)).view(len(x), height, width, -1)
-    return tall.permute(0, 3, 1, 2)
-
-
-def _weights(start: NDArray[np.int64], length: NDArray[np.int64], size: int) -> Tensor:
-    """Return (n, size, size) rows that weigh the two source pixels of each pixel of the result."""
-    at = (np.arange(size) + 0.5) * length[:, None] / size - 0.5
-    at = np.clip(at, 0, length[:, None] - 1)
-    low = np.floor(at).astype(np.int64)
-    share = (at - low).astype(np.float32)
-    weights = np.zeros((len(start), size, size), dtype=np.float32)
-    image, pixel = np.arange(len(start))[:, None], np.arange(size)
-    weights[image, pixel, start[:, None] + low] = 1 - share
-    weights[image, pixel, start[:, None] + np.minimum(low + 1, length[:, None] - 1)] += share
-    return torch.from_numpy(weights)
-
-
 @dataclass(frozen=True, slots=True)
 class Flip:
     """Mirror left and right with probability `p`."""
@@ -124,10 +105,12 @@ class Greyscale:
 
     p: float = 0.2
     per_sample: bool = True
+    engine: Engine = "torch"
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the images, some without colour."""
-        return _where(_coins(self.p, x, rng, self.per_sample), grey(x).expand_as(x), x)
+        coins = _coins(self.p, x, rng, self.per_sample)
+        return _where(coins, grey(x, arithmetic(self.engine)).expand_as(x), x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +130,8 @@ class ColourJitter:
         A turn of the colour circle from [-v, v].
     per_sample
         Amounts and order for each image, or one for the whole batch.
+    engine
+        Whose arithmetic it is.
     """
 
     brightness: float = 0.4
@@ -155,6 +140,7 @@ class ColourJitter:
     hue: float = 0.1
     p: float = 0.8
     per_sample: bool = True
+    engine: Engine = "torch"
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the images, some with other colours, clipped to [0, 1] after every change."""
@@ -164,7 +150,10 @@ class ColourJitter:
         order = rng.permuted(np.tile(np.arange(4), (drawn, 1)), axis=1)
         coins = _coins(self.p, x, rng, self.per_sample)
         amount, order = np.broadcast_to(amount, (len(x), 4)), np.broadcast_to(order, (len(x), 4))
-        return jitter(x, amount.astype(np.float32), np.where(coins[:, None], order, -1))
+        amount, order = amount.astype(np.float32), np.where(coins[:, None], order, -1)
+        if self.engine == "native":
+            return native.jitter(x, amount, order, GREY)
+        return jitter(x, amount, order)
 
 
 def jitter(x: Tensor, amount: NDArray[np.float32], order: NDArray[np.int64]) -> Tensor:
@@ -225,11 +214,9 @@ def turn_hue(x: Tensor, by: Tensor) -> Tensor:
 CHANGES = (brighten, contrast, saturate, turn_hue)
 
 
-def grey(x: Tensor) -> Tensor:
+def grey(x: Tensor, by: Arithmetic = TORCH) -> Tensor:
     """Return the luma of colour images (n, 1, H, W); other images as they are."""
-    if x.shape[1] != 3:
-        return x
-    return (x * x.new_tensor(GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    return by.grey(x, GREY) if x.shape[1] == 3 else x
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,21 +237,23 @@ def identity(x: Tensor, rng: np.random.Generator) -> Tensor:
     return x
 
 
-def standard(*, per_sample: bool = True, jitter_p: float = 0.8) -> Chain:
+def standard(*, per_sample: bool = True, jitter_p: float = 0.8, engine: Engine = "torch") -> Chain:
     """Return the "normal DA" of the DualMix paper (Fan et al., 2023, arXiv:2303.07864): crop, flip,
     colour jitter, greyscale.
     """
     return Chain(
         (
-            Crop(per_sample=per_sample),
+            Crop(per_sample=per_sample, engine=engine),
             Flip(per_sample=per_sample),
-            ColourJitter(p=jitter_p, per_sample=per_sample),
-            Greyscale(per_sample=per_sample),
+            ColourJitter(p=jitter_p, per_sample=per_sample, engine=engine),
+            Greyscale(per_sample=per_sample, engine=engine),
         )
     )
 
 
-def transform(name: str, *, per_sample: bool = True, jitter_p: float = 0.8) -> Transform:
+def transform(
+    name: str, *, per_sample: bool = True, jitter_p: float = 0.8, engine: Engine = "torch"
+) -> Transform:
     """Return an augmentation by name: standard, identity, flip, jitter, grey, crop, or crop-S with
     a strength S.
 
@@ -275,14 +264,15 @@ def transform(name: str, *, per_sample: bool = True, jitter_p: float = 0.8) -> T
     """
     check_name(name)
     if name.startswith("crop-"):
-        return Crop(scale=crop_range(name.removeprefix("crop-")), per_sample=per_sample)
+        scale = crop_range(name.removeprefix("crop-"))
+        return Crop(scale=scale, per_sample=per_sample, engine=engine)
     parts: dict[str, Transform] = {
-        "standard": standard(per_sample=per_sample, jitter_p=jitter_p),
+        "standard": standard(per_sample=per_sample, jitter_p=jitter_p, engine=engine),
         "identity": identity,
         "flip": Flip(per_sample=per_sample),
-        "jitter": ColourJitter(p=jitter_p, per_sample=per_sample),
-        "grey": Greyscale(per_sample=per_sample),
-        "crop": Crop(per_sample=per_sample),
+        "jitter": ColourJitter(p=jitter_p, per_sample=per_sample, engine=engine),
+        "grey": Greyscale(per_sample=per_sample, engine=engine),
+        "crop": Crop(per_sample=per_sample, engine=engine),
     }
     return parts[name]
 

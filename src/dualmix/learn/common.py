@@ -1,10 +1,10 @@
-"""What the training loops share: taking a batch in, a step of plain SGD, initial weights, passes
-over the memory, answers, and a base class with the parts and the state of a learner.
+"""What the training loops share: taking a batch in, initial weights, passes over the memory,
+answers, and a base class with the parts and the state of a learner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -53,33 +53,6 @@ def take_in(parts: Parts, x: ImagesLike, y: LabelsLike) -> Arrival:
     columns = parts.model.admit(as_labels(y, len(raw)))
     parts.ages.note(columns.numpy())
     return Arrival(raw, columns, Batch(parts.model.pixels(raw), columns.to(parts.model.device)))
-
-
-def sgd_step(
-    parameters: Iterable[nn.Parameter],
-    lr: float,
-    weight_decay: float,
-    sound: Callable[[Tensor], Tensor | None] = lambda length: None,
-) -> None:
-    """Take a step of plain SGD: by hand, because it is two lines and torch.optim takes seconds to
-    load.
-
-    Parameters
-    ----------
-    sound
-        Is shown the step's length before it is taken, and may raise; where it returns a tensor that
-        is false the weights stay as they are.
-    """
-    with torch.no_grad():
-        moved = [weight for weight in parameters if weight.grad is not None]
-        slopes: list[Tensor] = [weight.grad for weight in moved]  # type: ignore[misc]
-        if weight_decay:
-            slopes = [g.add(w, alpha=weight_decay) for w, g in zip(moved, slopes, strict=True)]
-        if not slopes:
-            return
-        goes = sound(lr * torch.stack([torch.linalg.vector_norm(g) for g in slopes]).sum())
-        for weight, slope in zip(moved, slopes, strict=True):
-            weight.add_(slope if goes is None else torch.where(goes, slope, 0), alpha=-lr)
 
 
 def gradient_of(model: nn.Module) -> list[Tensor]:
@@ -164,7 +137,7 @@ class MemoryLearner:
         """Take a step along the gradient that backward passes left in the network, unless it or the
         loss is not finite.
         """
-        sgd_step(
+        self.model.arithmetic.descend(
             self.network.parameters(),
             self.lr,
             self.weight_decay,

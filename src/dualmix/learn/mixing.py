@@ -41,8 +41,7 @@ def derangement(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 def head_norms(model: Classifier) -> Tensor:
     """Return the L2 norm of each head column's weights, ||w||, without the bias."""
-    norms: Tensor = torch.linalg.vector_norm(model.weight.detach(), dim=1)
-    return norms
+    return model.arithmetic.row_norms(model.weight)
 
 
 def one_hot(columns: Tensor, model: Classifier) -> Tensor:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dualmix.learn.arithmetic import Arithmetic
 from dualmix.learn.lazy import F, torch
 from dualmix.learn.memory import Memory
 from dualmix.learn.modes import replica
@@ -35,16 +36,16 @@ def class_means(model: Classifier, memory: Memory) -> Tensor:
     with torch.no_grad():
         for start in range(0, len(memory), ROWS):
             old = memory[np.arange(start, min(start + ROWS, len(memory)))]
-            sums += feature_sums(model.embed(old.x), old.y, classes)
+            sums += feature_sums(model.embed(old.x), old.y, classes, model.arithmetic)
     for column in np.flatnonzero(memory.counts(classes) == 0):
         drawn = generator(model.seed, "mean", int(column)).normal(size=sums.shape[1])
         sums[column] = torch.from_numpy(drawn.astype(np.float32))
-    return F.normalize(sums, dim=1)
+    return model.arithmetic.unit(sums)
 
 
-def feature_sums(features: Tensor, y: Tensor, classes: int) -> Tensor:
+def feature_sums(features: Tensor, y: Tensor, classes: int, by: Arithmetic) -> Tensor:
     """Return for each class the sum of its rows' unit features."""
-    return F.one_hot(y, classes).float().T @ F.normalize(features, dim=1)
+    return by.matmul(F.one_hot(y, classes).float().T, by.unit(features))
 
 
 def nearest(model: Classifier, means: Tensor) -> Callable[[Tensor], Tensor]:
@@ -53,7 +54,7 @@ def nearest(model: Classifier, means: Tensor) -> Callable[[Tensor], Tensor]:
 
     For unit vectors ``|f - m|^2 = 2 - 2 f m``, and the length of f does not change which f m is the
     greatest."""
-    return lambda x: model.embed(x) @ means.T
+    return lambda x: model.arithmetic.matmul(model.embed(x), means.T)
 
 
 def nearest_later(model: Classifier, memory: Memory) -> Callable[[Tensor], Tensor]:
@@ -67,6 +68,6 @@ def nearest_later(model: Classifier, memory: Memory) -> Callable[[Tensor], Tenso
         with taking:
             if not taken:
                 taken.append(class_means(model, memory))
-        return model.embed(x) @ taken[0].T
+        return model.arithmetic.matmul(model.embed(x), taken[0].T)
 
     return score

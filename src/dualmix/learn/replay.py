@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dualmix.learn.common import MemoryLearner, gradient_of, take_in
 from dualmix.learn.lazy import torch
@@ -24,6 +25,7 @@ from dualmix.learn.types import (
     Retrieve,
     State,
     Update,
+    is_blind,
 )
 from dualmix.rng import Rng
 
@@ -122,16 +124,19 @@ class Replay(MemoryLearner):
         arrival = take_in(self, x, y)
         new = replace(arrival.batch, loss=self.stream_loss, weight=self.stream)
         self.means = None
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         logits: Tensor | None = None
         for iteration in range(self.iterations):
             self.model.zero_grad()
             passes = self._passes()
             passes.learn(new, self.stream)
-            old = self._retrieved(replace(new, gradient=passes.gradient()))
+            old = self._retrieved(new, passes)
             if old is not None:
                 passes.learn(old, self.replay)
                 for name, mix in self.mixes.items():
+                    if not is_blind(mix):
+                        passes.catch_up()
                     mixed = mix(new, old, self.model, self.ages, self.rng[name])
                     if mixed is not None:
                         passes.learn(mixed, mix.weight, mixed=True)
@@ -144,9 +149,12 @@ class Replay(MemoryLearner):
         self.write(arrival, replace(new, logits=logits))
         return loss
 
-    def _retrieved(self, new: Batch) -> Batch | None:
+    def _retrieved(self, new: Batch, passes: Passes) -> Batch | None:
         if not len(self.memory):
             return None
+        if not is_blind(self.retrieve):
+            passes.catch_up()
+            new = replace(new, gradient=passes.gradient())
         slots = self.retrieve(self.memory, new, self.model, self.rng["retrieve"])
         return self.memory[slots] if len(slots) else None
 
@@ -165,7 +173,8 @@ class Replay(MemoryLearner):
 
     def _plain(self, logits: Tensor, y: Tensor) -> Tensor:
         old, known = self.ages.known_before_task, len(self.model.labels)
-        return cross_entropy(logits, y, self.tricks.softmax, old=old, known=known)
+        by = self.model.arithmetic
+        return cross_entropy(logits, y, self.tricks.softmax, old=old, known=known, by=by)
 
     def scores(self, network: Classifier) -> Callable[[Tensor], Tensor]:
         """Return what scores the classes: the head, or the nearest class mean."""
@@ -200,7 +209,10 @@ class Replay(MemoryLearner):
 
 
 class SeparatePasses:
-    """A forward and a backward pass for each batch at once: batch-norm sees each batch alone.
+    """A forward and a backward pass for each batch: batch-norm sees each batch alone.
+
+    Passes wait until a rule must see what they leave, or the step ends. The native engine makes
+    those that wait in one call.
 
     Parameters
     ----------
@@ -222,26 +234,65 @@ class SeparatePasses:
         self.model, self.loss, self.still = model, loss, still
         self.logits: list[Tensor | None] = []
         self.total = torch.zeros((), device=model.device)
+        self.waiting: list[_Waiting] = []
 
     def learn(self, batch: Batch, weight: float, *, mixed: bool = False) -> None:
-        """Add the gradient of a batch's loss, times its weight, to the network."""
-        if not weight:
-            self.logits.append(None)
-            return
-        with frozen_bn(self.model) if mixed and self.still else nullcontext():
-            logits = self.model(batch.x)
-        loss = weight * self.loss(batch, logits)
-        loss.backward()
-        self.total = self.total + loss.detach()
-        self.logits.append(logits.detach())
+        """Take note of a batch, whose loss will be learned times its weight."""
+        if weight:
+            place, frozen = len(self.logits), mixed and self.still
+            self.waiting.append(_Waiting(batch, weight, place, frozen))
+        self.logits.append(None)
+
+    def catch_up(self) -> None:
+        """Make the passes that wait: add the gradients of their losses to the network."""
+        for frozen, run in groupby(self.waiting, lambda one: one.frozen):
+            batches = list(run)
+            with frozen_bn(self.model) if frozen else nullcontext():
+                if self.model.backbone.engine == "native":
+                    self._pass(batches)
+                else:
+                    for one in batches:
+                        self._pass([one])
+        self.waiting.clear()
+
+    def _pass(self, batches: Sequence[_Waiting]) -> None:
+        x = [one.batch.x for one in batches]
+        sizes = [len(part) for part in x]
+        logits = self.model(torch.cat(x) if len(x) > 1 else x[0], sizes).split(sizes)
+        losses = [
+            one.weight * self.loss(one.batch, said)
+            for one, said in zip(batches, logits, strict=True)
+        ]
+        torch.autograd.backward(losses)
+        for one, said, loss in zip(batches, logits, losses, strict=True):
+            self.total = self.total + loss.detach()
+            self.logits[one.place] = said.detach()
 
     def gradient(self) -> Sequence[Tensor] | None:
         """Return the gradient so far, a tensor per parameter, or nothing before the first pass."""
         return gradient_of(self.model) or None
 
     def finish(self) -> Tensor:
-        """Return the sum of all losses."""
+        """Make the passes that are left; return the sum of all losses."""
+        self.catch_up()
         return self.total
+
+
+class _Waiting(NamedTuple):
+    """A batch whose pass has not been made yet.
+
+    Attributes
+    ----------
+    place
+        Where its logits go.
+    frozen
+        Batch-norm is frozen.
+    """
+
+    batch: Batch
+    weight: float
+    place: int
+    frozen: bool
 
 
 class JointPass:
@@ -280,6 +331,9 @@ class JointPass:
         if self.ahead and weight and not mixed:
             with torch.no_grad():
                 self.model.embed(batch.x)
+
+    def catch_up(self) -> None:
+        """Do nothing: the pass needs all batches."""
 
     def gradient(self) -> Sequence[Tensor] | None:
         """Return nothing: there is no gradient before the pass."""

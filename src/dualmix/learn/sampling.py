@@ -5,7 +5,7 @@ is rehearsed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ class Uniform:
     """Draw `count` slots without replacement, or all of them while there are fewer."""
 
     count: int
+    blind: ClassVar[bool] = True
 
     def __call__(
         self, memory: Memory, new: Batch, model: Classifier, rng: np.random.Generator

@@ -125,6 +125,15 @@ class Mix(Protocol):
         ...
 
 
+def is_blind(rule: Retrieve | Mix) -> bool:
+    """Whether a rule says, by ``blind = True``, that it neither runs the network nor reads its
+    gradient or batch-norm's statistics.
+
+    Then it may be asked before the passes over the batches that came before it, so that they can be
+    made together. A rule that says nothing finds all of them made."""
+    return bool(getattr(rule, "blind", False))
+
+
 @runtime_checkable
 class Learner(Protocol):
     """What learns from a stream: it sees each batch once and can be asked at any moment.

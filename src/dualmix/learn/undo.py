@@ -39,7 +39,7 @@ class Undo:
         self.labels = len(model.labels)
         self.ages = dict(vars(learner.ages))
         self.chance = learner.rng.state_dict()
-        modules = {*model.modules(), *learner.network.modules()}
+        modules = {module for root in {model, learner.network} for module in root.modules()}
         self.parameters = [
             (module._parameters, dict(module._parameters))
             for module in modules

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from dualmix.learn.common import MemoryLearner, gradient_of, take_in
-from dualmix.learn.lazy import F, torch
+from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
 from dualmix.learn.sampling import Uniform
 from dualmix.learn.types import Batch, ImagesLike, LabelsLike, Learner, Retrieve, Update
@@ -77,7 +77,7 @@ class AGEMLearner(MemoryLearner):
         """
         self.model.zero_grad()
         logits = self.model(batch.x)
-        loss = F.cross_entropy(logits, batch.y)
+        loss = self.model.arithmetic.cross_entropy(logits, batch.y)
         loss.backward()
         return loss.detach(), (logits.argmax(1) == batch.y).sum()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import field_validator
 
+from dualmix.learn.arithmetic import Engine
 from dualmix.learn.augment import check_name, transform
 from dualmix.learn.memory import Memory
 from dualmix.learn.sampling import Balanced, Reservoir
@@ -36,9 +37,9 @@ class Augmenting(Settings):
         check_name(name)
         return name
 
-    def transform(self) -> Transform:
-        """Return the augmentation g."""
-        return transform(self.augment)
+    def transform(self, engine: Engine = "torch") -> Transform:
+        """Return the augmentation g in an engine's arithmetic."""
+        return transform(self.augment, engine=engine)
 
 
 class Descent(Method):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import model_validator
@@ -66,6 +66,7 @@ class DarkReplay:
     memory: Memory
     weight: float
     count: int
+    blind: ClassVar[bool] = True
 
     def __call__(
         self, new: Batch, old: Batch, model: Classifier, ages: ClassAges, rng: np.random.Generator
@@ -135,5 +136,5 @@ class DERpp(Rehearsal):
             Uniform(self.memory_batch),
             memory=memory,
             replay=self.beta * self.mix.replay,
-            mixes={"recall": dark, **self.mix.build()},
+            mixes={"recall": dark, **self.mix.build(model.backbone.engine)},
         )

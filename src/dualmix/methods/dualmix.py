@@ -7,11 +7,12 @@ to learn: a plain augmented view (Eq. 2), EnMix (Eq. 7) or AdpMix (Eqs. 8 and 9)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dualmix.learn.arithmetic import Engine
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.lazy import torch
 from dualmix.learn.mixing import beta, blend, derangement, head_norms, one_hot
@@ -52,6 +53,7 @@ class View:
 
     g: Transform
     weight: float = 1.0
+    blind: ClassVar[bool] = True
 
     def __call__(
         self, new: Batch, old: Batch, model: Classifier, ages: ClassAges, rng: np.random.Generator
@@ -78,6 +80,7 @@ class EnMix:
     weight: float = 1.0
     alpha: float = 0.2
     each: Literal["pair", "batch"] = "pair"
+    blind: ClassVar[bool] = True
 
     def __call__(
         self, new: Batch, old: Batch, model: Classifier, ages: ClassAges, rng: np.random.Generator
@@ -130,6 +133,13 @@ class AdpMix:
     pairs: Literal["new", "fewer", "all"] = "new"
     ratio: Literal["pair", "mean", "batch", "output"] = "pair"
 
+    @property
+    def blind(self) -> bool:
+        """Whether the pass over the new and the rehearsed batch may come later: the model's output
+        depends on the statistics they leave, norms of weights do not.
+        """
+        return self.ratio != "output"
+
     def __call__(
         self, new: Batch, old: Batch, model: Classifier, ages: ClassAges, rng: np.random.Generator
     ) -> Batch | None:
@@ -150,7 +160,7 @@ class AdpMix:
             "adpmix gate open": (r > self.kappa).sum(),
             "adpmix tilted": (mu_y > mu_x).sum(),
             "adpmix saturated": ((mu_y > mu_x) & (mu_y == 1)).sum(),
-            "adpmix ratio": r.sum(),
+            "adpmix ratio": model.arithmetic.total(r),
         }
         x = blend(old_x[i], new_x[j], mu_x)
         y = blend(one_hot(old.y[i], model), one_hot(new.y[j], model), mu_y)
@@ -311,9 +321,9 @@ class Mixing(Augmenting):
         paper="||w_new|| / ||w_old||",
     )
 
-    def build(self) -> dict[str, Mix]:
-        """Return the mixes by name."""
-        g = self.transform()
+    def build(self, engine: Engine = "torch") -> dict[str, Mix]:
+        """Return the mixes by name, with the augmentation of an engine."""
+        g = self.transform(engine)
         g = Once(g) if self.shared_view else g
         return {
             "view": View(g, self.view),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dualmix.learn.arithmetic import Engine
 from dualmix.learn.augment import transform
 from dualmix.learn.common import MemoryLearner, gradient_of, take_in, uniform_weights
 from dualmix.learn.lazy import F, torch
@@ -90,7 +91,7 @@ def gradient_sizes(model: Classifier, x: Tensor, y: Tensor) -> Tensor:
     That gradient is the outer product of softmax - onehot and the features, and |softmax -
     onehot|_1 = 2 (1 - p_y)."""
     features = model.embed(x)[: len(y)]
-    chances = F.linear(features, model.weight, model.bias).softmax(1)
+    chances = model.arithmetic.linear(features, model.weight, model.bias).softmax(1)
     return 2 * (1 - chances.gather(1, y[:, None]).squeeze(1)) * features.abs().sum(1)
 
 
@@ -240,7 +241,7 @@ class DVCLearner(MemoryLearner):
         one, two = logits.split(len(batch))
         first, second, joint = one.softmax(1), two.softmax(1), self.joint(one, two).softmax(1)
         loss = (
-            F.cross_entropy(logits, batch.y.repeat(2))
+            self.model.arithmetic.cross_entropy(logits, batch.y.repeat(2))
             + self.entropy * negative_entropy(first, second, joint)
             + self.consistency * disagreement(joint, first, second)
         )
@@ -305,13 +306,15 @@ class DVC(Sampling, Augmenting):
         "which moves batch-norm",
     )
 
-    def transform(self) -> Transform:
+    def transform(self, engine: Engine = "torch") -> Transform:
         """Return the augmentation g, drawn as `per_sample` and `jitter_p` say."""
-        return transform(self.augment, per_sample=self.per_sample, jitter_p=self.jitter_p)
+        return transform(
+            self.augment, per_sample=self.per_sample, jitter_p=self.jitter_p, engine=engine
+        )
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Reservoir update, retrieval by gradient increase, a joint head on the logits."""
-        g = self.transform()
+        g = self.transform(model.backbone.engine)
         retrieve: Retrieve = Uniform(self.memory_batch)
         if self.retrieval == "mgi":
             views = g if self.bn == "ref" else None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from dualmix.learn.lazy import F, torch
+from dualmix.learn.arithmetic import TORCH, Arithmetic
+from dualmix.learn.lazy import torch
 from dualmix.learn.sampling import Uniform
 from dualmix.learn.types import Learner
 from dualmix.methods.rehearsal import Rehearsal
@@ -25,7 +26,7 @@ SCALE = 10.0
 """What the cosines of the authors' head are multiplied by."""
 
 
-def asymmetric_ce(logits: Tensor, columns: Tensor, seen: int) -> Tensor:
+def asymmetric_ce(logits: Tensor, columns: Tensor, seen: int, by: Arithmetic = TORCH) -> Tensor:
     """Return the cross-entropy over the columns of the batch's own classes and of classes never
     seen.
 
@@ -38,6 +39,8 @@ def asymmetric_ce(logits: Tensor, columns: Tensor, seen: int) -> Tensor:
         (n, K) logits and (n,) head columns.
     seen
         Head columns below this number belong to classes seen so far.
+    by
+        Whose arithmetic it is.
 
     Examples
     --------
@@ -49,7 +52,7 @@ def asymmetric_ce(logits: Tensor, columns: Tensor, seen: int) -> Tensor:
     """
     rivals = torch.arange(logits.shape[1], device=logits.device) >= seen
     rivals[columns] = True
-    return F.cross_entropy(logits.masked_fill(~rivals, -torch.inf), columns)
+    return by.cross_entropy(logits.masked_fill(~rivals, -torch.inf), columns)
 
 
 @register("er-ace", cite="Caccia et al., 2022, arXiv:2104.05025")
@@ -72,7 +75,7 @@ class ERACE(Rehearsal):
         model.cosine = SCALE if self.head == "cosine" else 0.0
 
         def loss(logits: Tensor, columns: Tensor) -> Tensor:
-            return asymmetric_ce(logits, columns, len(model.labels))
+            return asymmetric_ce(logits, columns, len(model.labels), model.arithmetic)
 
         return self.replay(
             model, rng, self.reservoir_update(), Uniform(self.memory_batch), stream_loss=loss

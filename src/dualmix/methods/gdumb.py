@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dualmix.learn.common import MemoryLearner, memory_batches, take_in
-from dualmix.learn.lazy import F, torch
+from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
 from dualmix.learn.modes import eval_mode
 from dualmix.learn.types import Batch, ImagesLike, LabelsLike, Learner, Placement, State, Update
@@ -110,7 +110,7 @@ class GDumbLearner(MemoryLearner):
         new = arrival.batch
         with eval_mode(self.model):
             logits = self.model(new.x)
-            loss = F.cross_entropy(logits, new.y)
+            loss = self.model.arithmetic.cross_entropy(logits, new.y)
         self.hits = (logits[:, : len(self.model.labels)].argmax(1) == new.y).sum()
         self.write(arrival, new)
         return loss
@@ -129,7 +129,7 @@ class GDumbLearner(MemoryLearner):
         for _ in range(self.epochs):
             for old in memory_batches(self.memory, self.batch, self.rng["learn"]):
                 self.model.zero_grad()
-                loss = F.cross_entropy(self.model(old.x), old.y)
+                loss = self.model.arithmetic.cross_entropy(self.model(old.x), old.y)
                 loss.backward()
                 if self.clip:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)

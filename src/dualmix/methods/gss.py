@@ -98,7 +98,7 @@ class GSSUpdate:
 def gradient(model: Classifier, batch: Batch) -> Tensor:
     """Return the gradient of a batch's mean loss in evaluation mode, flat."""
     with in_float32(model), torch.enable_grad():
-        loss = F.cross_entropy(model(batch.x), batch.y)
+        loss = model.arithmetic.cross_entropy(model(batch.x), batch.y)
         gradients = torch.autograd.grad(loss, list(model.parameters()))
     return torch.cat([part.flatten() for part in gradients])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import model_validator
 
-from dualmix.learn.lazy import F, torch
+from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
 from dualmix.learn.modes import eval_mode, virtual_step
 from dualmix.learn.types import Batch, Learner, Slots
@@ -81,12 +81,12 @@ def fresh_gradient(new: Batch, model: Classifier) -> tuple[Tensor, ...]:
     It is needed where the batch's pass has not come yet (one joint pass per step) or never comes
     (weight 0)."""
     with virtual_step(model):
-        loss = (new.loss or F.cross_entropy)(model(new.x), new.y)
+        loss = (new.loss or model.arithmetic.cross_entropy)(model(new.x), new.y)
         return torch.autograd.grad(loss, list(model.parameters()))
 
 
 def _losses(model: Classifier, batch: Batch) -> Tensor:
-    return F.cross_entropy(model(batch.x), batch.y, reduction="none")
+    return model.arithmetic.cross_entropy(model(batch.x), batch.y, "none")
 
 
 @register(

@@ -65,7 +65,7 @@ class Host(Remembering):
             "memory": self.empty_memory(model),
             "lr": self.lr,
             "weight_decay": self.weight_decay,
-            "mixes": self.mix.build(),
+            "mixes": self.mix.build(model.backbone.engine),
             "stream": self.mix.stream,
             "replay": self.mix.replay,
             "iterations": self.iterations,

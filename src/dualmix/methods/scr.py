@@ -151,7 +151,7 @@ class SCRLearner(MemoryLearner):
             loss.backward()
             self.step(loss.detach())
             if iteration == 0:
-                self.hits = _recognised(features.detach(), both.y, len(old), len(self.model.labels))
+                self.hits = _recognised(self.model, features.detach(), both.y, len(old))
         self.write(arrival, new)
         return loss.detach()
 
@@ -159,8 +159,8 @@ class SCRLearner(MemoryLearner):
         """Return the loss over both views of a batch, a forward pass each, and the features of the
         first.
         """
-        first = self.model.embed(batch.x)
-        second = self.model.embed(self.augment(batch.x, self.rng["augment"]))
+        x = torch.cat([batch.x, self.augment(batch.x, self.rng["augment"])])
+        first, second = self.model.embed(x, [len(batch)] * 2).split(len(batch))
         views = torch.stack([self.projector(first), self.projector(second)], 1)
         return supcon(views, batch.y, self.temperature), first
 
@@ -192,12 +192,13 @@ class SCRLearner(MemoryLearner):
         self.means = None
 
 
-def _recognised(features: Tensor, y: Tensor, old: int, classes: int) -> Tensor:
+def _recognised(model: Classifier, features: Tensor, y: Tensor, old: int) -> Tensor:
     """Count the rows behind the first `old` that are nearest to their class's mean over the first
     `old`.
     """
-    means = F.normalize(feature_sums(features[:old], y[:old], classes), dim=1)
-    return ((features[old:] @ means.T).argmax(1) == y[old:]).sum()
+    by = model.arithmetic
+    means = by.unit(feature_sums(features[:old], y[:old], len(model.labels), by))
+    return (by.matmul(features[old:], means.T).argmax(1) == y[old:]).sum()
 
 
 @register(
@@ -241,7 +242,7 @@ class SCR(Sampling, Augmenting):
             self.empty_memory(model),
             self.reservoir_update(),
             Uniform(self.memory_batch),
-            self.transform(),
+            self.transform(model.backbone.engine),
             Projector(features, self.projection, seed=model.seed, device=model.device),
             rng,
             lr=self.lr,

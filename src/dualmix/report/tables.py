@@ -194,7 +194,22 @@ def _table(
                 )
                 for data, content in blocks
             ]
-    return Table(name, title, caption, columns, _best(rows, columns), above)
+    shown = [cell.group for cells in (*rows.values(), *above.values()) for cell in cells]
+    told = caption + _native(shown)
+    return Table(name, title, told, columns, _best(rows, columns), above)
+
+
+def _native(groups: Iterable[Group | None]) -> str:
+    """Return a sentence on cells with runs of the native engine, which rounds otherwise."""
+    seeds = {
+        f"{group.label}, {group.content.title}, M = {group.memory or 0}": [
+            run.seed for run in group.runs if run.settings.get("model.engine") == "native"
+        ]
+        for group in groups
+        if group
+    }
+    some = [f"{cell} (seeds {', '.join(map(str, s))})" for cell, s in seeds.items() if s]
+    return f" On the native engine, the rest on torch: {'; '.join(some)}." if some else ""
 
 
 def _cell(

@@ -82,7 +82,7 @@ def build(
         "shape": list(shape),
         "classes": classes,
         "seed": seed,
-        "model": model.model_dump(mode="json"),
+        "model": {**model.model_dump(mode="json"), "engine": network.backbone.engine},
     }
     if where := code_of(type(method)).where():
         learner.recipe["plugin"] = where

@@ -83,8 +83,8 @@ def collect(
 
 
 def _one_per_seed(runs: Iterable[Run]) -> tuple[tuple[Run, ...], list[Remark]]:
-    """Keep one run per seed of each configuration: runs that differ in device or threads alone
-    are not independent.
+    """Keep one run per seed of each configuration: runs that differ in device, threads or engine
+    alone are not independent.
     """
     kept: dict[tuple[Any, ...], Run] = {}
     left_out = []
@@ -95,8 +95,8 @@ def _one_per_seed(runs: Iterable[Run]) -> tuple[tuple[Run, ...], list[Remark]]:
             left_out.append(
                 Remark(
                     run.name,
-                    f"It has the configuration and seed of {kept[place].name} but for device or "
-                    "threads.",
+                    f"It has the configuration and seed of {kept[place].name} but for device, "
+                    "threads or engine.",
                 )
             )
         else:
