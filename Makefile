@@ -1,12 +1,13 @@
 # make demo: install, then compare methods on the embedded digits.
 # make test: install what the tests need, then all checks.   make quick: the tests for while you edit.
 # make readme: follow the README in a fresh clone and a fresh environment.
+# make docs: the docs site, in site/.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test quick lint types unit contract torture readme browser clean
+.PHONY: demo test quick lint types unit contract torture readme docs browser clean
 demo: .venv/.core
 	$(BIN)/dualmix demo
 
@@ -34,6 +35,11 @@ torture: .venv/.dev
 
 readme:
 	$(PYTHON) tests/readme_walk.py $(ARGS)
+
+# The docs site, in site/: a warning, such as a broken link, stops it.
+docs: .venv/.dev
+	$(BIN)/python -m studies.method_cards
+	$(BIN)/zensical build --clean --strict
 
 # The page's tests drive a real browser. Only root on Debian can install it without asking.
 browser:
@@ -66,4 +72,4 @@ browser:
 	@touch $@ .venv/.core
 
 clean:
-	rm -rf .venv runs .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv runs site .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,7 +16,19 @@ from dualmix.registry import load_plugin, presets
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "dualmix"
-PAGES = ("start", "stream", "data", "runs", "metrics", "architecture", "references", "cluster")
+PAGES = (
+    "start",
+    "stream",
+    "data",
+    "runs",
+    "metrics",
+    "architecture",
+    "cluster",
+    "extend",
+    "protocols",
+    "references",
+    "reproduce",
+)
 DOCUMENTS = ("CONTRIBUTING.md", *(f"docs/{page}.md" for page in PAGES))
 PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|md|json|yaml|cff|txt|toml|html))`")
 NEW = {"src/dualmix/methods/oldest.py", "tests/methods/test_oldest.py"}
@@ -38,8 +50,10 @@ def test_every_file_that_is_named_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*DOCUMENTS, "README.md", "CHANGELOG.md"])
 def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
+    site = re.findall(r"[\w-]+\.md", text("mkdocs.yml"))  # `make docs` looks these up
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(name)):
-        assert ((ROOT / name).parent / target).exists(), f"{name} links to {target}"
+        there = ((ROOT / name).parent / target).exists()
+        assert there or (name.startswith("docs/") and target in site), f"{name} links to {target}"
 
 
 def test_every_room_is_drawn() -> None:
@@ -63,6 +77,43 @@ def test_the_method_of_contributing_works_as_printed(tmp_path: Path) -> None:
         learner.observe(rng.integers(0, 256, (10, 1, 8, 8), dtype=np.uint8), [label] * 10)
     assert len(learner.memory) == 6
     assert set(learner.predict(np.zeros((2, 1, 8, 8), np.uint8))) <= {0, 1}
+
+
+def test_every_page_is_in_the_site() -> None:
+    pages = set(re.findall(r"[\w-]+\.md", text("mkdocs.yml")))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= pages
+
+
+def test_the_cards_of_the_methods_are_those_of_the_code() -> None:
+    from studies.method_cards import PAGE, card_page
+
+    assert PAGE.read_text(encoding="utf-8") == card_page(), "run: python -m studies.method_cards"
+
+
+def test_the_parts_of_the_protocols_page_work_as_printed(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", text("docs/protocols.md"), re.DOTALL)
+    (tmp_path / "ring.py").write_text(block)
+    load_plugin(tmp_path / "ring.py")
+    learner = dualmix.create("ring+dualmix", shape=(1, 8, 8), memory=15, seed=0)
+    rng = np.random.default_rng(0)
+    seen = []
+    for label in (0, 1, 2):
+        seen.append(rng.integers(0, 256, (10, 1, 8, 8), dtype=np.uint8))
+        learner.observe(seen[-1], [label] * 10)
+    newest = np.concatenate(seen)[-15:].transpose(0, 2, 3, 1)
+    held = learner.memory.x.numpy()
+    assert sorted(map(bytes, held)) == sorted(map(bytes, newest)), "the newest images are kept"
+
+
+def test_the_method_and_the_data_of_the_extend_page_work_as_printed(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", text("docs/extend.md"), re.DOTALL)
+    (tmp_path / "mine.py").write_text("\n\n".join(blocks))
+    load_plugin(tmp_path / "mine.py")
+    learner = dualmix.create("absent+dualmix", shape=(1, 8, 8), memory=6, seed=0, bonus=2)
+    images = dualmix.load_data(dualmix.Data(name="bars"))
+    assert images.classes == ("first", "second", "third", "fourth") and len(images.train_y) == 40
+    learner.observe(images.train_x[:10].transpose(0, 3, 1, 2), images.train_y[:10])
+    assert len(learner.memory) == 6
 
 
 def test_one_version() -> None:

@@ -27,3 +27,8 @@ def test_the_version_is_that_of_the_project() -> None:
 def test_dir_lists_the_public_names() -> None:
     assert {*dualmix.__all__, "__version__"} == set(dir(dualmix))
     assert "value" not in dir(dualmix) and "setting" in dir(dualmix)
+
+
+def test_no_message_steers_a_terminal() -> None:
+    fault = dualmix.StoreError("er\x1b[31m\u202e\udc80 is é,\nnot 名.")
+    assert str(fault) == "er\\x1b[31m\\u202e\\udc80 is é,\nnot 名."

@@ -2,7 +2,15 @@
 
 
 class DualmixError(Exception):
-    """Base of all faults that are not bugs; the command line prints it and exits with 2."""
+    """Base of all faults that are not bugs; the command line prints it and exits with 2.
+
+    A message may quote names and libraries: what a terminal would obey is shown as an escape."""
+
+    def __str__(self) -> str:
+        return "".join(
+            letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1]
+            for letter in super().__str__()
+        )
 
 
 class ConfigError(DualmixError):

@@ -88,6 +88,8 @@ def refused(answer: tuple[int, str, str], *words: str, lines: int = 3) -> str:
         ("methods --plugin no.py", ["no.py"]),
         ("methods er", ["er"]),
         ("demo --seeds 0", ["--seeds"]),
+        ("demo --seeds=--", ["--seeds=--"]),
+        ("status --store a\0b", ["a\\x00b"]),
     ],
 )
 def test_bad_usage(dualmix_: Command, words: str, said: list[str]) -> None:

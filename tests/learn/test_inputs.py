@@ -176,10 +176,12 @@ def test_masks_and_odd_tensors_are_refused() -> None:
     x = np.zeros((2, 1, 8, 8), np.uint8)
     nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(1)])
     quantised = torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.quint8)
-    for masked in (np.ma.masked_array(x, mask=True), np.ma.masked_array(x)):
+    hidden = np.ma.masked_array(x, mask=True)
+    for masked in (hidden, np.ma.masked_array(x), list(hidden), [[*one] for one in hidden]):
         with pytest.raises(InputError, match="masked array"):
             as_pixels(masked, (1, 8, 8))
-    for labels in (np.ma.masked_array([1, 2], mask=[True, False]), nested, quantised):
+    partly = np.ma.masked_array([1, 2], mask=[True, False])
+    for labels in (partly, [np.ma.masked, 1], nested, quantised):
         with pytest.raises(InputError, match=r"masked|nested, quantised"):
             as_labels(labels, 2)
     with pytest.raises(InputError, match="meta"):

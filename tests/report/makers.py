@@ -270,7 +270,7 @@ def measured() -> Speed:
     rows = (
         Row("step", "floor", 0.1, 0.01),
         Row("step", "er", 0.108, 0.01, 1.08, 1.07, 1.09, 1.12),
-        Row("step", "mir", 0.27, 0.03, 2.7, 2.6, 2.8, 2.7),
+        Row("step", "er+dualmix", 0.27, 0.03, 2.7, 2.6, 2.8, 2.7),
         Row("step", "dvc", 0.5, 0.02, 5.0, 4.9, 5.1),
         Row("500 answers", "naive loop", 2.0, 0.01),
         Row("500 answers", "predict", 1.0, 0.01, 1.4, 1.39, 1.41, 1.45, True),

@@ -25,6 +25,8 @@ from .makers import everything, measured
 
 pytestmark = pytest.mark.slow
 
+STREAMS = 3
+"""Streams of the store, each with a figure of chosen curves."""
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -129,7 +131,7 @@ def test_all_is_drawn_without_an_error_or_a_request(
     browser: Any, page: Path, width: int, scheme: str
 ) -> None:
     shown(browser, page, width=width, scheme=scheme)
-    assert draw_all(browser) == 14
+    assert draw_all(browser) == 12 + STREAMS
     assert browser.get_log("browser") == []
     assert requests(browser) == {page.as_uri()}
     assert run(browser, "return document.documentElement.scrollWidth <= innerWidth")
@@ -184,6 +186,7 @@ def test_tables_are_sorted_by_a_click(browser: Any, page: Path) -> None:
     shown(browser, page)
     button = browser.find_element("css selector", "#table1 button[data-col='0']")
     before = column(browser, "#table1", "0")
+    run(browser, "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", button)
     button.click()
     down = column(browser, "#table1", "0")
     there = [float(value) for value in down if value]
@@ -241,9 +244,16 @@ def test_a_cell_leads_to_its_runs_and_a_run_to_its_settings(browser: Any, page: 
     assert browser.get_log("browser") == []
 
 
-def test_a_missing_cell_says_how_to_make_it(browser: Any, page: Path) -> None:
+def test_what_was_not_run_is_unfolded_and_says_how_to_make_it(browser: Any, page: Path) -> None:
     shown(browser, page)
     cell = browser.find_element("css selector", "#table2 .missing")
+    assert not cell.is_displayed()
+    button = browser.find_element("css selector", "#table2 button.unfold")
+    run(browser, "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", button)
+    button.click()
+    until(cell.is_displayed)
+    spans = "return [...document.querySelectorAll('#table2 th[data-full]')].map(th => th.colSpan)"
+    assert run(browser, spans) == [3, 3, 3]
     run(browser, "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", cell)
     cell.click()
     panel = browser.find_element("css selector", "#panel")
@@ -251,41 +261,84 @@ def test_a_missing_cell_says_how_to_make_it(browser: Any, page: Path) -> None:
     assert "missing" in panel.text and "dualmix sweep table2 --methods agem" in panel.text
 
 
+def drawn(browser: Any, figure: str) -> Any:
+    """Scroll to a figure and return its box when it is drawn."""
+    box = browser.find_element("css selector", f"[data-figure='{figure}']")
+    run(browser, "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", box)
+    until(lambda: box.get_attribute("data-drawn"))
+    return box
+
+
+OPACITY = """
+const marks = arguments[0].querySelectorAll('.canvas .mark-line.role-mark path');
+return [...marks].map(path => Number(path.getAttribute('opacity') ?? 1));
+"""
+
+
+def test_a_click_on_the_legend_shows_a_line_alone(browser: Any, page: Path) -> None:
+    shown(browser, page)
+    box = drawn(browser, "any-0")
+    buttons = box.find_elements("css selector", ".legend button")
+    assert len(buttons) == 6 and "er+dualmix" in box.find_element("css selector", ".legend").text
+    assert run(browser, OPACITY, box) == [1] * 6
+    buttons[0].click()
+    until(lambda: sorted(run(browser, OPACITY, box)) == [0.08] * 5 + [1])
+    buttons[0].click()
+    until(lambda: run(browser, OPACITY, box) == [1] * 6)
+    assert browser.get_log("browser") == []
+
+
+def test_a_tick_draws_the_curve_of_any_configuration(browser: Any, page: Path) -> None:
+    shown(browser, page)
+    box = drawn(browser, "any-0")
+    table = browser.find_element("css selector", "table[data-curves='any-0']")
+    stream = table.find_element("xpath", "./ancestor::div[contains(@class, 'stream')]")
+    for button in stream.find_elements("css selector", "button.unfold"):
+        run(browser, "arguments[0].click()", button)
+    row = table.find_element("xpath", ".//tr[contains(., 'mix.augment flip')]")
+    for tick in (
+        *table.find_elements("css selector", "input:checked"),
+        row.find_element("css selector", "input"),
+    ):
+        run(browser, "arguments[0].click()", tick)
+    names = (
+        "return [...arguments[0].querySelectorAll('.legend button')].map(one => one.textContent)"
+    )
+    (name,) = until(lambda: len(found := run(browser, names, box)) == 1 and found)
+    assert name.startswith("er+da (mix.augment flip)")
+    until(lambda: len(run(browser, OPACITY, box)) == 1)
+    assert browser.get_log("browser") == []
+
+
 def test_another_view_is_chosen(browser: Any, page: Path) -> None:
     shown(browser, page)
-    box = browser.find_element("css selector", "[data-figure='accuracy']")
-    run(browser, "arguments[0].scrollIntoView({behavior: 'instant'})", box)
-    until(lambda: box.get_attribute("data-drawn"))
+    box = drawn(browser, "curves")
     box.find_element("css selector", "option[value='1']").click()
-    until(lambda: box.get_attribute("data-drawn") == "CIFAR-100, memory 2,000")
+    until(lambda: box.get_attribute("data-drawn") == "CIFAR-100, memory 1,000: forgetting")
 
 
 def test_a_point_has_a_tooltip(browser: Any, page: Path) -> None:
     shown(browser, page)
-    box = browser.find_element("css selector", "[data-figure='figure7']")
-    run(browser, "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", box)
-    until(lambda: box.get_attribute("data-drawn"))
-    bar = box.find_element("css selector", ".mark-rect path")
-    webdriver.ActionChains(browser).move_to_element(bar).perform()
+    box = drawn(browser, "paired")
+    dot = box.find_element("css selector", ".mark-symbol path")
+    webdriver.ActionChains(browser).move_to_element(dot).perform()
     tip = until(
         lambda: run(
             browser, "return document.querySelector('#vg-tooltip-element.visible')?.textContent"
         )
     )
-    assert "minutes" in tip and "finetune" in tip
+    assert "accuracy, points" in tip and "seeds" in tip
 
 
-def test_figures_are_handed_over_as_svg_and_pdf(browser: Any, page: Path) -> None:
+def test_figures_are_handed_over_as_svg(browser: Any, page: Path) -> None:
     shown(browser, page)
     folder = page.parent / "downloads"
     browser.execute_cdp_cmd(
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
     )
-    box = browser.find_element("css selector", "[data-figure='accuracy']")
-    run(browser, "arguments[0].scrollIntoView({behavior: 'instant'})", box)
-    for ending, begins in (("svg", b"<svg"), ("pdf", b"%PDF")):
-        box.find_element("css selector", f"button.{ending}").click()
-        path = folder / f"accuracy-cifar-100-memory-1-000.{ending}"
+    for figure, name in (("curves", "cifar-100-memory-1-000-accuracy"), ("any-0", "cifar-100")):
+        drawn(browser, figure).find_element("css selector", "button.svg").click()
+        path = folder / f"{figure}-{name}.svg"
         until(lambda path=path: path.is_file() and path.stat().st_size)
-        assert path.read_bytes().startswith(begins)
+        assert path.read_bytes().startswith(b"<svg")
     assert browser.get_log("browser") == []

@@ -59,8 +59,10 @@ def test_the_page_and_its_figures(dualmix_: Command, store: Path) -> None:
     assert code == 0 and said["runs"] == 4 and len(said["left_out"]) == 1
     assert Path("report.html").read_text().startswith("<!doctype html>")
     names = {path.name for path in Path("figures").iterdir()}
-    assert {"accuracy-cifar-100-memory-1-000.svg", "accuracy-cifar-100-memory-1-000.pdf"} <= names
-    assert Path("figures/accuracy-cifar-100-memory-1-000.svg").read_text().startswith("<svg")
+    name = "curves-cifar-100-memory-1-000-accuracy"
+    assert {f"{name}.svg", f"{name}.pdf"} <= names
+    assert Path(f"figures/{name}.svg").read_text().startswith("<svg")
+    assert Path(f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +183,20 @@ def test_a_spreadsheet_runs_nothing_from_a_table(dualmix_: Command, tmp_path: Pa
     with (Path.cwd() / "runs.csv").open(encoding="utf-8") as file:
         labels = {row["setting.seed"]: row["label"] for row in csv.DictReader(file)}
     assert labels == {"0": "'=cmd|' /C calc'!A0", "1": "'@SUM(1)", "2": "a?[2Jb", "3": "er+da"}
+
+
+def test_a_table_says_what_is_not_in_it(dualmix_: Command, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (made(store, "er") / "times.json").write_bytes(b"x")
+    (made(store, "mir") / "scores.json").unlink()
+    (made(store, "gss") / "facts.json").unlink()
+    code, out, _ = dualmix_("export", "--store", store, "--format", "csv")
+    assert code == 0
+    assert [f"{line.split('-')[0]}" for line in out.splitlines()[1:]] == [
+        *("left out: gss", "not finished: mir", "note: er"),
+    ]
+    told = json.loads(dualmix_("export", "--store", store, "--format", "csv", "--json")[1])
+    assert [len(told[part]) for part in ("left_out", "unfinished", "remarks")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("out", [".", "..", "/", "deep/.."])

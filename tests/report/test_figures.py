@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
 
+from altair import ConcatChart
 from altair.utils.schemapi import debug_mode
 
 from dualmix.paper.grids import jobs
@@ -21,7 +22,9 @@ from dualmix.paper.proposition import verdicts
 from dualmix.report.calibration import calibrations
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
 from dualmix.report.collect import collect
+from dualmix.report.curves import any_curves
 from dualmix.report.figures import figures
+from dualmix.report.tables import summarise
 from dualmix.runs.records import Collection
 from dualmix.store.store import Store
 
@@ -37,19 +40,20 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Collection:
 
 @pytest.fixture(scope="module")
 def drawn(full: Collection) -> dict[str, Figure]:
-    return {figure.id: figure for figure in figures(full, verdicts(full.runs))}
+    return {figure.id: figure for figure in figures(summarise(full), verdicts(full.runs))}
 
 
 def rows(spec: dict[str, Any], panel: int = 0) -> list[dict[str, Any]]:
-    """Return the data of a specification, or of one of those side by side."""
-    part = spec["hconcat"][panel] if "hconcat" in spec else spec
-    found = part.get("data") or part["layer"][0]["data"]
-    return list(spec["datasets"][found["name"]])
+    """Return the data of a specification, or of one of its panels."""
+    part = spec["concat"][panel] if "concat" in spec else spec
+    layers = [*part.get("layer", [])[-2:0:-1], part, spec]  # a last layer writes end values
+    found = next(layer["data"] for layer in layers if "data" in layer)
+    return list(found["values"] if "values" in found else spec["datasets"][found["name"]])
 
 
 def one(root: Path, name: str) -> Figure:
     with debug_mode(False):
-        (figure,) = [figure for figure in figures(collect(Store(root)), []) if figure.id == name]
+        (figure,) = [f for f in figures(summarise(collect(Store(root))), []) if f.id == name]
     return figure
 
 
@@ -58,41 +62,94 @@ def only(root: Path, name: str) -> list[dict[str, Any]]:
 
 
 def test_every_figure_is_there_and_valid(drawn: dict[str, Figure]) -> None:
-    """Altair checks each specification against the schema of Vega-Lite as it is made."""
-    assert [figure.id for figure in drawn.values() if not figure.views] == []
+    """Altair checks each specification against the schema of Vega-Lite as it is made, and those
+    that it did not make here.
+    """
+    assert [figure.id for figure in drawn.values() if not figure.views] == ["bench"]
     for figure in drawn.values():
         for view in figure.views:
             assert rows(view.spec), figure.id
+            if figure.id in ("curves", "errors"):
+                ConcatChart.from_dict(view.spec, validate=True)
             assert "https://vega.github.io/schema/vega-lite/v6" in view.spec["$schema"]
             assert "config" not in view.spec
         assert len({view.name for view in figure.views}) == len(figure.views)
 
 
 def test_an_empty_store_has_no_figure_but_the_commands(tmp_path: Path) -> None:
-    for figure in figures(collect(Store(tmp_path)), []):
+    for figure in figures(summarise(collect(Store(tmp_path))), []):
         words = shlex.split(figure.command)
-        assert not figure.views and words[:2] == ["dualmix", "sweep"]
+        assert not figure.views and not figure.says
+        if figure.id == "bench":
+            assert words[:3] == ["python", "-m", "benchmarks"]
+            continue
+        assert words[:2] == ["dualmix", "sweep"]
         flags = list(zip(words[3::2], words[4::2], strict=True))
         methods = [value for flag, value in flags if flag == "--methods"]
         assert jobs(words[2], methods=methods), figure.id
 
 
 def test_subset_data_are_marked(drawn: dict[str, Figure]) -> None:
-    assert [view.name for view in drawn["accuracy"].views] == [
-        "CIFAR-100, memory 1,000",
-        "CIFAR-100, memory 2,000",
-        "CIFAR-100, memory 300",
-        "Mini-ImageNet (subset), memory 1,000",
+    assert [view.name for view in drawn["curves"].views if view.name.endswith(": accuracy")] == [
+        "CIFAR-100, memory 1,000: accuracy",
+        "CIFAR-100, memory 2,000: accuracy",
+        "CIFAR-100, memory 300: accuracy",
+        "Mini-ImageNet (subset), memory 1,000: accuracy",
+        "CIFAR-100, first 10 tasks, memory 500: accuracy",
     ]
 
 
-def test_accuracy_over_tasks_by_hand(tmp_path: Path) -> None:
+def test_a_host_stands_beside_itself_with_dualmix(tmp_path: Path) -> None:
     """After task 2: 10 and 20 per cent, so 15 ± 12.706 * sqrt(50) / sqrt(2) = 15 ± 63.53."""
     accurate(tmp_path, "er", [10, 20])
-    found = only(tmp_path, "accuracy")
-    assert [(row["task"], row["mean"], row["n"]) for row in found] == [(1, 100.0, 2), (2, 15.0, 2)]
+    accurate(tmp_path, "er+dualmix", [30])
+    accurate(tmp_path, "er+da", [40])
+    accurate(tmp_path, "mir", [5])
+    accurate(tmp_path, "aser", [6], {"method.bn": "once"})
+    (spec,) = [v.spec for v in one(tmp_path, "curves").views if v.name.endswith("accuracy")]
+    panels = spec["concat"]
+    assert [panel["title"] for panel in panels] == ["er", "mir", "aser: bn once"]
+    found = rows(spec)
+    assert [(r["name"], r["strong"], r["task"], r["mean"], r["n"]) for r in found] == [
+        ("er", False, 1, 100.0, 2),
+        ("er", False, 2, 15.0, 2),
+        ("er+dualmix", True, 1, 100.0, 1),
+        ("er+dualmix", True, 2, 30.0, 1),
+    ]
     assert found[1]["high"] - found[1]["mean"] == pytest.approx(63.53, abs=0.01)
     assert found[1]["text"] == "15.00 ± 63.53"
+    ends = panels[0]["layer"][-1]["data"]["values"]
+    assert [(end["text"], end["at"]) for end in ends] == [("15.0", 15.0), ("30.0", 30.0)]
+    scales = {str(layer["encoding"]["y"]["scale"]) for p in panels for layer in p["layer"]}
+    assert len(scales) == 1, "all panels have the same axis"
+
+
+def test_end_values_do_not_cover_each_other(tmp_path: Path) -> None:
+    accurate(tmp_path, "er", [30])
+    accurate(tmp_path, "er+dualmix", [31])
+    (spec,) = [v.spec for v in one(tmp_path, "curves").views if v.name.endswith("accuracy")]
+    low, high = spec["concat"][0]["layer"][-1]["data"]["values"]
+    assert (low["text"], high["text"]) == ("30.0", "31.0")
+    pixels = (
+        spec["concat"][0]["height"]
+        / spec["concat"][0]["layer"][0]["encoding"]["y"]["scale"]["domain"][1]
+    )
+    assert (high["at"] - low["at"]) * pixels >= 12
+
+
+def test_any_configuration_has_a_curve(full: Collection) -> None:
+    chosen = any_curves(summarise(full).streams)
+    assert [(len(one.lines), len(one.stream.groups)) for one in chosen] == [
+        (len(one.stream.groups),) * 2 for one in chosen
+    ]
+    names = [line.name for line in chosen[0].lines]
+    assert len(set(names)) == len(names)
+    assert any(name.startswith("er+da (mix.augment flip), memory 1,000: ") for name in names)
+    assert set(chosen[0].shown) <= set(range(len(chosen[0].stream.plain)))
+    drawn_ = chosen[0].spec
+    assert {row["method"] for row in rows(drawn_)} == {
+        line.name for line in chosen[0].lines if line.place in chosen[0].shown
+    }
 
 
 def test_confusion_and_heat_map_by_hand(tmp_path: Path) -> None:
@@ -118,13 +175,22 @@ def test_error_shares_by_hand(tmp_path: Path) -> None:
     table = counts([[5], [2, 7], [1, 1, 4]])
     table[1, 1] = [1, 7, 2]
     made(tmp_path, "er", table=table)
-    (figure,) = [f for f in figures(collect(Store(tmp_path)), []) if f.id == "figure4"]
+    figure = one(tmp_path, "errors")
     new_old, old_new = (rows(figure.views[0].spec, panel) for panel in (0, 1))
     assert [(r["task"], r["mean"]) for r in new_old] == [
         (2, pytest.approx(100 / 3, abs=1e-3)),
         (3, 100.0),
     ]
     assert [(r["task"], r["mean"]) for r in old_new] == [(2, 100.0), (3, 100.0)]
+    (said,) = figure.says
+    assert "er takes 100 % (1 seed) of its errors on old classes for new ones" in said
+
+
+def test_figures_4_and_6_share_their_axes(drawn: dict[str, Figure]) -> None:
+    view = drawn["errors"].views[0]
+    layers = [layer for panel in view.spec["concat"] for layer in panel["layer"]]
+    assert {tuple(layer["encoding"]["y"]["scale"]["domain"]) for layer in layers} == {(0, 100)}
+    assert {row["name"] for row in rows(view.spec)} == {"er", "er+adpmix"}
 
 
 def test_probes_by_hand(tmp_path: Path) -> None:
@@ -132,8 +198,20 @@ def test_probes_by_hand(tmp_path: Path) -> None:
     probes = [record(1, 1, {}, (100, 10)), record(2, 2, {}, (150, 40))]
     made(tmp_path, "er+adpmix", 0, {"probes.on": True}, probes=probes)
     assert [(r["task"], r["mean"]) for r in only(tmp_path, "gate")] == [(1, 10.0), (2, 60.0)]
+    assert one(tmp_path, "gate").says == (
+        "er+adpmix, memory 1,000: open for 40 of 150 pairs (27 %).",
+    )
     assert [(r["task"], r["mean"]) for r in only(tmp_path, "norms")] == [(2, 1.2)]
     assert [(r["task"], r["images"]) for r in only(tmp_path, "memory")] == [(1, 10.0), (2, 20.0)]
+
+
+def test_a_gate_that_never_opened_is_a_sentence(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        probes = [record(1, 1, {}, (100, 0)), record(2, 2, {}, (150, 0))]
+        made(tmp_path, "er+dualmix", seed, {"probes.on": True}, probes=probes)
+    figure = one(tmp_path, "gate")
+    assert figure.says[0] == "The gate never opened in er+dualmix (2 runs): 0 of 300 pairs."
+    assert not figure.views
 
 
 def test_figure_2_has_er_and_its_augmentations(drawn: dict[str, Figure], full: Collection) -> None:
@@ -188,11 +266,15 @@ def test_figure_5_says_how_the_ranks_go_together(tmp_path: Path) -> None:
             table=counts([[5], [right, 5]]),
             probes=[record(2, 2, {"view": co})],
         )
-    left, right_ = one(tmp_path, "figure5").views[0].spec["hconcat"]
-    assert left["title"].startswith("Spearman's rho -1.00 [") and left["title"].endswith(
-        "] over 3 augmentations"
-    )
-    assert right_["title"].startswith("Spearman's rho +1.00 [")
+    figure = one(tmp_path, "figure5")
+    assert [panel["title"] for panel in figure.views[0].spec["concat"]] == [
+        "rho -1.00",
+        "rho +1.00",
+    ]
+    first, second, expected = figure.says
+    assert "(Eq. 6 as written): Spearman's rho -1.00 [" in first
+    assert first.endswith("] over 3 augmentations.") and "rho +1.00 [" in second
+    assert expected.endswith("a negative rho.")
 
 
 def test_figure_5_keeps_names_apart(tmp_path: Path) -> None:
@@ -247,10 +329,20 @@ def test_a_shortened_stream_has_a_picture_of_its_own(tmp_path: Path, figure: str
     ]
 
 
-def test_time_is_in_minutes_and_the_papers_place_comes_first(drawn: dict[str, Figure]) -> None:
-    assert drawn["figure7"].views[0].name == "CIFAR-100, memory 2,000"
-    times = {row["method"]: row["mean"] for row in rows(drawn["figure7"].views[0].spec)}
-    assert times["er"] == 10.0 and times["er+dualmix"] == 35.0
+def test_pairs_are_drawn_and_told(tmp_path: Path) -> None:
+    """Differences 9, 10 and 11: 10 ± 4.303 / sqrt(3) = 10 ± 2.48, p 0.003; mir has one seed."""
+    accurate(tmp_path, "er", [10, 10, 10])
+    accurate(tmp_path, "er+dualmix", [19, 20, 21])
+    accurate(tmp_path, "mir", [10])
+    accurate(tmp_path, "mir+dualmix", [5])
+    figure = one(tmp_path, "paired")
+    assert [(r["name"], r["mean"], r["text"]) for r in rows(figure.views[0].spec)] == [
+        ("er", 10.0, "10.0 ± 2.5"),
+        ("mir", -5.0, "-5.0"),
+    ]
+    (said,) = figure.says
+    assert "accuracy is better for 1 of 2 and forgetting is better for 0 of 2" in said
+    assert "tells apart er (average accuracy better)" in said
 
 
 def test_methods_can_be_told_apart_without_colour() -> None:

@@ -9,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix
 
 from dualmix.report.collect import collect
 from dualmix.report.gallery import gallery
-from dualmix.report.page import html
+from dualmix.report.page import bundled, html
 from dualmix.report.tables import summarise
 from dualmix.store.store import Store
 
 from .makers import everything, made, whole_paper
+
+TODAY = date(2026, 11, 17)
 
 
 class Seen(HTMLParser):
@@ -69,7 +72,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(store: Path) -> str:
-    return html(summarise(collect(Store(store))))
+    return html(summarise(collect(Store(store))), today=TODAY)
 
 
 def test_nothing_is_loaded_from_anywhere(page: str) -> None:
@@ -108,14 +111,49 @@ def test_a_run_is_told_whole(page: str, store: Path) -> None:
     assert '"event": "begin"' in run["log"][0]
 
 
-def test_every_figure_has_a_pdf(page: str) -> None:
-    for views in unpacked(page, "figures").values():
-        for view in views:
-            assert base64.b64decode(view["pdf"]).startswith(b"%PDF")
+def test_what_was_run_comes_first_and_empty_cells_are_folded_away(page: str, store: Path) -> None:
+    places = [
+        page.index(f'<section id="{name}"') for name in ("summary", "configurations", "table1")
+    ]
+    assert places == sorted(places)
+    assert "Made on 2026-11-17 by dualmix" in page and "c0ffee (" in page and "abacus (" in page
+    body = re.search('<section id="table2".*?</section>', page, re.S)[0]  # type: ignore[index]
+    cells = re.findall('<td data-col="[^"]*" data-value="[^"]*" class="(.*?)">', body)
+    shown = [
+        row
+        for row in re.findall("<tr.*?</tr>", body, re.S)
+        if not row.startswith('<tr class="empty"')
+    ]
+    missing = [
+        part for row in shown for part in re.findall("<td.*?</td>", row, re.S) if "not run" in part
+    ]
+    assert cells.count("empty") > 40
+    assert [part for part in missing if 'class="empty"' not in part] == [], "no gap is shown"
+    assert "0.3333333" not in re.sub('<script.*?</script>|title=".*?"', "", page, flags=re.S)
+
+
+def test_the_javascript_is_made_once(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUALMIX_CACHE", str(tmp_path / "cache"))
+    with bundled("6.1") as first:
+        made_ = first()
+    (kept,) = (tmp_path / "cache" / "page").iterdir()
+    assert made_.encode() == kept.read_bytes() and "vegaEmbed" in made_
+    monkeypatch.setattr("subprocess.Popen", None)
+    with bundled("6.1") as second:
+        assert second() == made_
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    made(tmp_path, "er")
+    told: list[str] = []
+    html(summarise(collect(Store(tmp_path))), tell=told.append)
+    assert told == ["drawing the figures", "looking for images", "writing the page"]
 
 
 def test_the_same_store_gives_the_same_tables(page: str, store: Path) -> None:
-    again = html(summarise(collect(Store(store))))
+    again = html(summarise(collect(Store(store))), today=TODAY)
     assert re.sub("<script.*?</script>", "", again, flags=re.S) == re.sub(
         "<script.*?</script>", "", page, flags=re.S
     )
@@ -128,7 +166,7 @@ def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
     page = html(summarise(collect(Store(tmp_path))))
     found = seen(page)
     assert "b" not in found.tags and "i" not in found.tags
-    assert found.tags.count("script") == 5
+    assert found.tags.count("script") == 6
     assert not any("evil" in load for load in found.loads)
     assert "<" not in re.search('id="cells-data">(.*?)</script>', page, re.S)[1]  # type: ignore[index]
     assert unpacked(page, "runs")["<b>bold&amp;"]["content"][2] == [evil]
@@ -136,15 +174,17 @@ def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
 
 def test_an_empty_store_gives_a_page_of_what_is_missing(tmp_path: Path) -> None:
     page = html(summarise(collect(Store(tmp_path))))
-    assert page.count("Missing.") >= 13
-    assert "dualmix sweep figure5 --seeds 10" in page and "Nothing: every folder" in page
+    assert "No run is finished in this store." in page
+    absent = page[page.index("Questions that this store has no runs for") :]
+    assert absent.count("<li>") == 13
+    assert "dualmix sweep figure5 --seeds 10" in absent and "Nothing: every folder" in page
 
 
 def test_what_is_left_out_is_on_the_page(tmp_path: Path) -> None:
     made(tmp_path, "er")
     (made(tmp_path, "er", 1) / "scores.json").write_text("{")
     page = html(summarise(collect(Store(tmp_path))))
-    assert "1 left out" in page and "Its scores.json cannot be read" in page
+    assert "1 left out, 0 not finished" in page and "Its scores.json cannot be read" in page
 
 
 def test_real_images_are_shown_where_they_are(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from benchmarks.bench import record
 from dualmix.errors import DualmixError
 from dualmix.report.collect import collect
 from dualmix.report.speed import read_speed
+from dualmix.report.tables import summarise
 from dualmix.store.store import Store
 
 from .makers import measured
@@ -60,20 +61,26 @@ def test_the_figure_shows_ratios_limits_and_verdicts(tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
     from dualmix.report.figures import figures
 
-    assert "bench" not in [figure.id for figure in figures(collect(Store(tmp_path)), [])]
-    figure = figures(collect(Store(tmp_path)), [], measured())[-1]
-    assert figure.id == "bench" and "a processor" in figure.caption
+    summary = summarise(collect(Store(tmp_path)))
+    (without,) = [figure for figure in figures(summary, []) if figure.id == "bench"]
+    assert not without.views and not without.says, "times of runs are no benchmark"
+    (figure,) = [figure for figure in figures(summary, [], measured()) if figure.id == "bench"]
+    assert "a processor" in figure.caption
+    assert figure.says[0] == (
+        "A step of er+dualmix takes 2.50 times as long as one of er (2.70 and 1.08 times the bare "
+        "step)."
+    )
     assert [view.name for view in figure.views] == ["step", "500 answers", "memory", "scale run"]
     step, answers, _, scale = (view.spec for view in figure.views)
     (shown,) = step["datasets"].values()
     assert [(row["name"], row["text"], row["limit"]) for row in shown] == [
         ("er", "1.08 met", 1.12),
-        ("mir", "2.70 unclear", 2.7),
+        ("er+dualmix", "2.70 unclear", 2.7),
         ("dvc", "5.00", None),
     ]
     assert "1.40 missed" in json.dumps(answers)
     assert {layer["mark"]["type"] for layer in step["layer"]} == {"rule", "point", "tick", "text"}
-    (stages,) = scale["datasets"].values()
+    (stages,) = scale["datasets"].values()  # both panels share them
     assert [(row["images"], row["ms"], row["mb"]) for row in stages] == [
         (500, 12.3, 310.2),
         (1000, 12.5, 311.0),
@@ -88,7 +95,7 @@ def test_the_page_has_the_table_and_the_figure(dualmix_: Command, tmp_path: Path
         "report", "--store", tmp_path / "store", "--bench", path, "--figures", "figures"
     )
     page = Path("report.html").read_text(encoding="utf-8")
-    assert code == 0 and '<a href="#bench">Bench</a>' in page
+    assert code == 0 and '<a href="#bench">Cost</a>' in page
     section = re.search('<section id="bench">(.*?)</section>', page, re.S)
     assert section
     for cell in (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +20,20 @@ from dualmix.config.compose import compose
 from dualmix.paper.grids import jobs
 from dualmix.report import commands
 from dualmix.report.collect import collect
+from dualmix.report.summary import paragraphs
 from dualmix.report.tables import (
     Cell,
     Table,
+    best_of,
     holm,
-    interval_text,
     mark,
     paired_p,
     paired_tests,
     paper_tables,
     summarise,
 )
-from dualmix.report.text_tables import as_csv, latex, markdown
+from dualmix.report.text_tables import _tex, as_csv, latex, markdown
+from dualmix.report.words import interval_text
 from dualmix.runs.metrics import Interval
 from dualmix.runs.records import Collection
 from dualmix.store.store import Store
@@ -135,6 +139,7 @@ def test_the_best_is_high_in_accuracy_and_low_in_forgetting(tmp_path: Path) -> N
     """With `accurate`, forgetting is 100 per cent for all; so `made` gives er+da its own counts."""
     accurate(tmp_path, "er", [10, 12])
     made(tmp_path, "er+da")
+    made(tmp_path, "er+da", 1)
     found = read(tmp_path)
     bests = {
         (cell.label, cell.column.score)
@@ -144,6 +149,20 @@ def test_the_best_is_high_in_accuracy_and_low_in_forgetting(tmp_path: Path) -> N
     assert bests == {("er+da", "average_accuracy"), ("er+da", "forgetting")}
     papers = {(c.label, c.column.score) for c in paper_tables(found)[2].cells() if c.paper_best}
     assert papers == {("er+dualmix", "average_accuracy"), ("er+dualmix", "forgetting")}
+
+
+def test_a_best_has_equal_seeds_or_lies_clear() -> None:
+    def row(mean: float, half: float, n: int) -> Interval:
+        return Interval(mean, 1.0, half, n)
+
+    nan = float("nan")
+    assert best_of({"a": row(10, 2, 3), "b": row(11, 2, 3)}, 1) == "b"
+    assert best_of({"a": row(10, 2, 3), "b": row(11, 2, 3)}, -1) == "a"
+    assert best_of({"a": row(10, 2, 4), "b": row(11, 2, 3)}, 1) is None, "the intervals meet"
+    assert best_of({"a": row(10, 2, 4), "b": row(15, 2, 3)}, 1) == "b"
+    assert best_of({"a": row(10, nan, 1), "b": row(15, 2, 3)}, 1) is None, "one has no interval"
+    assert best_of({"a": row(10, nan, 1), "b": row(15, nan, 1)}, 1) is None, "single seeds"
+    assert best_of({"b": row(15, 2, 3)}, 1) is None
 
 
 def test_a_row_alone_is_not_the_best(tmp_path: Path) -> None:
@@ -160,14 +179,63 @@ def test_only_the_preset_on_the_whole_stream_counts(tmp_path: Path) -> None:
     found = read(tmp_path)
     cell = cell_of(found, 1, "er")
     assert cell.group is not None and cell.group.seeds == (0,)
-    summary = summarise(found)
-    plain, changed = summary.others, summary.changed
-    assert [group.memory for group in plain] == [300]
-    assert sorted(path for group in changed for path, _ in group.changed) == [
+    whole, short = summarise(found).streams
+    assert [group.memory for group in whole.plain] == [300, 1000] and not short.changed
+    assert sorted(path for group in whole.changed for path, _ in group.changed) == [
         "method.mix.replay",
         "model.width",
-        "stream.first",
     ]
+    assert (short.title, short.first, [g.seeds for g in short.plain]) == (
+        "CIFAR-100, first 10 tasks",
+        10,
+        [(1,)],
+    )
+
+
+def test_data_of_ones_own_come_first(tmp_path: Path) -> None:
+    accurate(tmp_path, "er", [10, 12])
+    accurate(tmp_path, "er", [30], data="digits")
+    accurate(tmp_path, "er", [20], {"data.path": "/x/a.npz"}, data="arrays", fingerprint="a" * 64)
+    accurate(tmp_path, "er", [21], {"data.path": "/y/b.npz"}, data="arrays", fingerprint="b" * 64)
+    summary = summarise(read(tmp_path))
+    titles = [stream.title for stream in summary.streams]
+    assert sorted(titles[:3]) == ["Digits", "Your arrays (a.npz)", "Your arrays (b.npz)"]
+    assert titles[3:] == ["CIFAR-100"]
+    said = markdown(summary)
+    assert said.index("## Digits") < said.index("## CIFAR-100") < said.index("## The paper's Table")
+
+
+def test_the_summary_by_hand(tmp_path: Path) -> None:
+    """The paper has er 8.4 ± 0.5 and mir 8.7 ± 0.4; er+dualmix is 10 and 12 above er."""
+    accurate(tmp_path, "er", [8, 9])
+    accurate(tmp_path, "er+dualmix", [18, 21])
+    accurate(tmp_path, "mir", [14])
+    said = {one.title: " ".join(one.sentences) for one in paragraphs(summarise(read(tmp_path)))}
+    assert (
+        "5 finished runs of 3 methods: 3 configurations with 1 to 2 seeds" in said["What was run"]
+    )
+    assert "er+dualmix with memory 1,000 has the highest" in said["What came out"]
+    assert "DualMix makes er 11.0 ± 12.7 points more accurate" in said["What came out"]
+    assert "of the 186 numbers of the paper" in said["Against the paper"]
+    assert "outside the paper's ± in 2: mir 14.0 (paper 8.7 ± 0.4)" in said["Against the paper"]
+    assert "Commits: c0ffee (5 runs)." in said["When and where"]
+    assert "Machines: abacus (5 runs)." in said["When and where"]
+    (empty,) = paragraphs(summarise(read_empty(tmp_path / "none")))
+    assert empty.sentences == ("No run is finished in this store.",)
+
+
+def read_empty(root: Path) -> Collection:
+    root.mkdir()
+    return read(root)
+
+
+def test_no_number_runs_on_and_settings_of_one_value_stand_together(tmp_path: Path) -> None:
+    values = {f"method.mix.{name}": 1 / 3 for name in ("replay", "stream", "view")}
+    made(tmp_path, "er+da", 0, values)
+    said = markdown(summarise(read(tmp_path)))
+    (row,) = [line for line in said.splitlines() if line.startswith("| `er+da` | 1,000")]
+    assert row.split("|")[3].strip() == "mix.replay, stream, view 0.3333"
+    assert "--method.mix.view 0.3333333333333333" in row, "a command is exact"
 
 
 def test_other_images_get_columns_of_their_own(tmp_path: Path) -> None:
@@ -233,6 +301,7 @@ def test_pairs_are_made_by_seed(tmp_path: Path) -> None:
     accurate(tmp_path, "er+dualmix", [20, 26, 45])
     accurate(tmp_path, "er+da", [50, 50])
     accurate(tmp_path, "er+dualmix", [30], {"method.memory": 2000})
+    accurate(tmp_path, "er+dualmix", [30], {"method.lr": 0.5})
     (accuracy, forgetting) = paired_tests(read(tmp_path))
     assert (accuracy.base, accuracy.label, accuracy.memory, accuracy.seeds) == (
         "er",
@@ -307,25 +376,61 @@ def small(tmp_path: Path) -> Collection:
 
 def test_markdown(small: Collection) -> None:
     said = markdown(summarise(small))
-    row = next(line for line in said.splitlines() if line.startswith("| `er+dualmix` |"))
+    row = next(line for line in said.splitlines() if line.startswith("| `er+dualmix` | **"))
     assert row.split("|")[2].strip() == "**30.5 ± 6.4** (n 2) ▲<br>17.5 ± 1.0"
-    assert said.count("| --- |") >= 5
-    for line in said.splitlines():
-        if line.startswith("| `finetune`"):
-            assert line.count("|") == 11
+    assert "gss" not in said.partition("<details>")[0], "what was not run is folded away"
+    assert "Not run: 103 of 105 cells." in said
     assert "official content in another order" in said
-    assert "stream.first 2" in said and "plan.json cannot be read" in said
+    assert "## CIFAR-100, first 2 tasks" in said and "plan.json cannot be read" in said
     assert "`dualmix sweep table1 --methods er --data cifar100 --memory 1000 --seeds 2`" in said
-    assert "| `er+dualmix` - `er` | CIFAR-100 | 1,000 | average accuracy | 19.5 ± 6.4 | 2 |" in said
+    assert (
+        "| `er+dualmix` - `er` | CIFAR-100 | 1,000 | - | average accuracy | 19.5 ± 6.4 | 2 |"
+        in said
+    )
+
+
+def test_settings_are_equal_within_a_pair(tmp_path: Path) -> None:
+    for label, per_cent in (("aser", 10), ("aser+dualmix", 17)):
+        accurate(tmp_path, label, [per_cent], {"method.bn": "once"})
+    accuracy, _ = paired_tests(read(tmp_path))
+    assert accuracy.difference.mean == pytest.approx(7)
+    assert accuracy.changed == (("method.bn", "once"),)
 
 
 def test_latex(small: Collection) -> None:
     said = latex(summarise(small))
-    assert said.count(r"\begin{tabular}") == said.count(r"\end{tabular}") == 3
-    assert r"\textbf{30.5 $\pm$ 6.4}$^{\uparrow}$" in said
-    assert r"\multicolumn{3}{c}{3.4 $\pm$ 0.4}" in said
+    assert said.count(r"\begin{tabular}") == said.count(r"\end{tabular}") == 5
+    assert r"\textbf{30.5 $\pm$ 6.4 {\scriptsize (2)}}$^{\uparrow}$" in said
+    assert "Table 1: Table 1" not in said and r"\caption{Average accuracy on CIFAR-100" in said
     rows = [line for line in said.splitlines() if line.startswith("er & ")]
-    assert [row.count("&") for row in rows] == [9, 9, 6]
+    assert [row.count("&") for row in rows] == [1, 1, 2, 3, 3], "empty columns are left out"
+    assert "gss" not in said, "and rows"
+
+
+HOSTILE = r"a_b%c\d{e}$f&g#h~i^j<k>|l 中文 ±"
+
+
+def test_latex_compiles(tmp_path: Path) -> None:
+    """Without a warning, but for a second pass that labels ask for; names may hold anything."""
+    pdflatex = shutil.which("pdflatex")
+    if pdflatex is None:
+        pytest.skip("LATEX NOT COMPILED: there is no pdflatex (apt install texlive-latex-base)")
+    store = tmp_path / "store"
+    everything(store)
+    made(store, "er", 8, data="digits", notes=[HOSTILE])
+    made(store, "er", 9, {"stream.class_order": "fixed", "method.mix.augment": "crop-0.8"})
+    body = latex(summarise(read(store)))
+    body = body.replace("Digits", _tex(HOSTILE))
+    lines = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\begin{document}", body]
+    (tmp_path / "t.tex").write_text("\n".join([*lines, r"\end{document}"]), encoding="utf-8")
+    command = [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False
+    )
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    said = [line for line in ended.stdout.splitlines() if "arning" in line or "Overfull" in line]
+    assert [line for line in said if "Label(s) may have changed" not in line] == []
+    assert (tmp_path / "t.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_csv(small: Collection) -> None:
@@ -339,6 +444,13 @@ def test_csv(small: Collection) -> None:
     assert (float(row["mean"]), int(row["n"]), row["seeds"]) == (pytest.approx(11), 2, "0 1")
     assert (row["paper"], row["paper_half"], row["best"]) == ("8.4", "0.5", "0")
     assert row["notes"] == "official content in another order"
+
+
+def test_a_spreadsheet_runs_nothing_from_a_cell(tmp_path: Path) -> None:
+    made(tmp_path, "er", notes=["=1+1"], name="=er")
+    rows = list(csv.DictReader(io.StringIO(as_csv(summarise(collect(Store(tmp_path)))))))
+    (row,) = [r for r in rows if r["table"] == "table1" and r["runs"]]
+    assert (row["notes"], row["runs"]) == ("'=1+1", "'=er")
 
 
 def test_tables_are_the_same_whatever_else_is_in_the_store(tmp_path: Path) -> None:

@@ -163,6 +163,29 @@ def test_a_damaged_member_costs_its_run_alone(runs: Path, tmp_path: Path, name: 
     assert name in found.left_out[0].text
 
 
+@pytest.mark.parametrize("name", ["scores.json", "config.json", "times.json", "sums.json"])
+def test_a_missing_member_is_named(runs: Path, tmp_path: Path, name: str) -> None:
+    archive(opened(runs), tmp_path / "kept")
+    path = tmp_path / "kept" / "runs.zip"
+    with zipfile.ZipFile(path) as plain:
+        member = next(one for one in plain.namelist() if one.endswith(name))
+    repacked(path, {member: None})
+    found = collect(open_store(tmp_path / "kept"))
+    (remark,) = found.left_out + found.remarks
+    assert remark.run == member.split("/")[0] and not found.unfinished
+    assert len(found.runs) == 3 - (name != "times.json")
+
+
+def test_an_archive_that_lists_fewer_members_is_damaged(runs: Path, tmp_path: Path) -> None:
+    archive(opened(runs), tmp_path / "kept")
+    path = tmp_path / "kept" / "runs.zip"
+    raw = bytearray(path.read_bytes())
+    raw[raw.rindex(b"PK\x05\x06") + 10] -= 1
+    path.write_bytes(raw)
+    with pytest.raises(StoreError, match="it is damaged"):
+        collect(open_store(tmp_path / "kept"))
+
+
 def repacked(path: Path, change: dict[str, Any], method: int = zipfile.ZIP_DEFLATED) -> None:
     with zipfile.ZipFile(path) as plain:
         content = {one: plain.read(one) for one in plain.namelist()}

@@ -307,6 +307,9 @@ def harmless(at: tuple[Any, ...], old: Any, new: Any) -> bool:
         {"model": {"width": 512}},
         {"model": {"mean": [0.0, 0.0], "std": [1.0, 1.0]}},
         {"model": None},
+        {"shape": [1, 3, 3]},
+        {"shape": [1, 4000, 4000]},
+        {"method": {"memory": 9, "iterations": 2**31}},
     ],
 )
 def test_no_forged_recipe_is_made(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -316,6 +319,29 @@ def test_no_forged_recipe_is_made(tmp_path: Path, change: dict[str, Any]) -> Non
     snapshot.write(path, {**good, "recipe": {**good["recipe"], **change}})
     with pytest.raises(StoreError, match="not a saved learner"):
         dualmix.load(path)
+
+
+@pytest.mark.parametrize(
+    "tally", [7, {"a": 7}, {"a": torch.ones(1)}, {"a": torch.tensor(1.0).double()}, {"a": None}]
+)
+def test_no_forged_tally_is_taken(tmp_path: Path, tally: Any) -> None:
+    path = tmp_path / "l"
+    dualmix.save(trained("er", memory=9), path)
+    good = snapshot.read(path)
+    snapshot.write(path, {**good, "learner": {**good["learner"], "tally": tally}})
+    with pytest.raises(StoreError, match="tally"):
+        dualmix.load(path)
+
+
+def test_a_recipe_says_no_size_that_its_weights_have_not(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    dualmix.save(trained("scr", memory=9, projection=4), path)
+    good = snapshot.read(path)
+    for length in (5, 10**9):
+        method = {**good["recipe"]["method"], "projection": length}
+        snapshot.write(path, {**good, "recipe": {**good["recipe"], "method": method}})
+        with pytest.raises(StoreError, match="not a saved learner"):
+            dualmix.load(path)
 
 
 def test_no_damaged_learner_is_used(tmp_path: Path) -> None:

@@ -493,6 +493,18 @@ def test_clearing_takes_only_what_is_the_runs_and_can_die_anywhere(
     assert 10 < deaths < 29
 
 
+def test_a_run_that_lost_a_file_is_listed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "er-0", "k" * 64)
+    folder.path.mkdir()
+    folder.begin({"key": folder.key, "label": "er", "config": {}}, {"tasks": []}, {}, dict)
+    (folder.path / "config.json").unlink()
+    (found,) = standings(Store(tmp_path), now=0)
+    assert (found.name, found.state) == ("er-0", "stopped")
+    (folder.path / "plan.json").unlink()
+    (found,) = standings(Store(tmp_path), now=0)
+    assert found.state == "failed" and "plan.json" in found.fault
+
+
 def test_a_stray_snapshot_blocks_nothing(tmp_path: Path) -> None:
     folder = file_run(Store(tmp_path), compose("er"))
     (folder.path / "snapshot-backup.safetensors").write_text("junk")

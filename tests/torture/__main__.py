@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tests.torture.jail import VERDICTS, Kind, Tally, apart, torture
@@ -47,13 +48,14 @@ def main() -> int:
         for name, count in asked.items():
             kind, shared = known[name], Path(folder) / name
             shared.mkdir()
-            apart(lambda kind=kind, shared=shared: kind.prepare(shared))
+            apart(partial(kind.prepare, shared))
             limits = {"seed": given.seed, "only": given.only, "seconds": given.seconds}
             wanted = int(count or given.count or kind.count)
             keep = given.keep.absolute()
             tallies.append(
                 torture(kind, shared, keep, count=wanted, workers=given.workers, **limits)
             )
+            print(tallies[-1], file=sys.stderr, flush=True)
     print(json.dumps([plain(t) for t in tallies]) if given.json else table(tallies))
     return int(any(tally.bad for tally in tallies))
 

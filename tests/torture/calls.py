@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -14,7 +13,8 @@ import numpy as np
 import torch
 
 import dualmix
-from tests.torture.jail import Kind, Outcome, WrongError, digest, judged
+from tests.torture.jail import Kind, Outcome, WrongError, equal, judged
+from tests.torture.shallow import shallow
 
 SHAPE = (1, 8, 8)
 EACH = 20
@@ -75,6 +75,10 @@ np.asarray({}).byteswap().view(np.asarray({}).dtype.newbyteorder()) |
 np.asarray({}).repeat(2, 0)[::2] | np.asarray({}).astype(np.int16) | np.asarray({})[None] |
 np.asarray({}).tolist() | [{}]
 """)
+PATHS = (
+    *("good", "good", "no/such/folder/x", ".", "", "x" * 300, "a\0b", "é\udc80", "/dev/null"),
+    *("/proc/x", "good/x", "/", "~", "x" * 256, "/dev/full", "/dev/stdin"),
+)
 
 
 def pixels(rows: int) -> np.ndarray:
@@ -123,16 +127,15 @@ def methods() -> list[str]:
 
 
 def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
-    """Try one odd creation, then odd calls on a good learner."""
-    yield _creation(chance)
-    name = chance.choice(methods())
-    learner = tiny(name, classes=chance.choice((None, None, 12)))
-    learner.observe(pixels(3), ["a", "b", "c"] if chance.random() < 0.2 else [0, 1, 2])
-    for _ in range(EACH - 1):
-        verb = chance.choice(("observe", "observe", "observe", "predict", "consolidate", "save"))
-        yield {"observe": _observe, "predict": _predict, "consolidate": _pause, "save": _save}[
-            verb
-        ](name, learner, chance)
+    """Try one odd creation, then odd calls on a good learner; every twentieth time on the network
+    that users have.
+    """
+    with shallow(index % 20 != 0):
+        yield _creation(chance)
+        subject = _Subject(chance)
+        verbs = (subject.observe,) * 3 + (subject.predict, subject.consolidate, subject.save)
+        for _ in range(EACH - 1):
+            yield chance.choice(verbs)(chance)
 
 
 def _creation(chance: Random) -> Outcome:
@@ -185,7 +188,7 @@ def _exercised(learner: Any) -> None:
         other.observe(x, y)
         if not set(other.predict(x).tolist()) <= {0, 1}:
             raise WrongError("predict gave a label that was never seen")
-    if digest(learner.state_dict()) != digest(again.state_dict()):
+    if not equal(learner.state_dict(), again.state_dict()):
         raise WrongError("a loaded learner went on otherwise than the one saved")
 
 
@@ -205,41 +208,99 @@ def _value(code: str) -> Any:
         return None
 
 
-def _observe(name: str, learner: Any, chance: Random) -> Outcome:
-    x = _odd(chance, IMAGES) if chance.random() < 0.6 else "pixels(3)"
-    y = _odd(chance, LABELS) if chance.random() < 0.6 else "[0, 1, 2]"
-    before = digest(learner.state_dict())
-    twin = copy.deepcopy(learner.state_dict())
-    given = _value(x), _value(y)
+class _Subject:
+    """A good learner that odd calls are tried on, and its state, which is taken anew only after a
+    call that may have changed it.
+    """
 
-    def call() -> None:
-        try:
-            learner.observe(*given)
-        except BaseException:
-            if digest(learner.state_dict()) != before:
-                raise WrongError("a refused batch changed the learner") from None
-            raise
-        _taken(name, learner, twin, given)
+    def __init__(self, chance: Random) -> None:
+        self.name, classes = chance.choice(methods()), chance.choice((None, None, 12))
+        self.learner, self.twin = (tiny(self.name, classes=classes) for _ in range(2))
+        self.learner.observe(pixels(3), ["a", "b", "c"] if chance.random() < 0.2 else [0, 1, 2])
+        self.state = self.learner.state_dict()
 
-    return _settled(f"tiny({name!r}).observe({x}, {y})", call, learner, twin)
+    def observe(self, chance: Random) -> Outcome:
+        """Learn a batch, or be refused and stay the same."""
+        x = _odd(chance, IMAGES) if chance.random() < 0.6 else "pixels(3)"
+        y = _odd(chance, LABELS) if chance.random() < 0.6 else "[0, 1, 2]"
+        given = _value(x), _value(y)
 
+        def call() -> None:
+            try:
+                self.learner.observe(*given)
+            except BaseException:
+                self.unchanged("a refused batch changed the learner")
+                raise
+            before, self.state = self.state, self.learner.state_dict()
+            self.taken(before, given)
 
-def _taken(name: str, learner: Any, twin: Any, given: tuple[Any, Any]) -> None:
-    """Demand that what was taken is a batch, and was learned as its plain copy would be."""
-    for value in given:
-        if np.ma.is_masked(value):
-            raise WrongError("a masked array was taken and its mask dropped")
-    plain = [_plain(value) for value in given]
-    if any(value is None for value in plain):
-        raise WrongError(f"a batch was taken that is none ({', '.join(map(_kind, given))})")
-    if plain[0].shape[1:] != SHAPE or plain[1].shape != plain[0].shape[:1]:
-        raise WrongError("a batch of another shape was taken")
-    if plain[0].dtype == np.uint8 and plain[1].dtype.kind in "iuU":
-        other = tiny(name, classes=learner.recipe["classes"])
-        other.load_state_dict(twin)
-        other.observe(*plain)
-        if digest(other.state_dict()) != digest(learner.state_dict()):
-            raise WrongError("a batch was learned otherwise than its plain copy")
+        return self.settled(f"observe({x}, {y})", call)
+
+    def taken(self, before: Any, given: tuple[Any, Any]) -> None:
+        """Demand that what was taken is a batch, and was learned as its plain copy would be."""
+        for value in given:
+            if np.ma.is_masked(value):
+                raise WrongError("a masked array was taken and its mask dropped")
+        x, y = map(_plain, given)
+        if x is None or y is None:
+            raise WrongError(f"a batch was taken that is none ({', '.join(map(_kind, given))})")
+        if x.shape[1:] != SHAPE or y.shape != x.shape[:1]:
+            raise WrongError("a batch of another shape was taken")
+        plain = type(given[0]) is np.ndarray and type(given[1]) is list  # its own plain copy
+        if not plain and x.dtype == np.uint8 and y.dtype.kind in "iuU":
+            self.twin.load_state_dict(before)
+            self.twin.observe(x, y)
+            if not equal(self.twin.state_dict(), self.state):
+                raise WrongError("a batch was learned otherwise than its plain copy")
+
+    def predict(self, chance: Random) -> Outcome:
+        """Answer, and stay the same."""
+        x = _odd(chance, IMAGES)
+        given, known = _value(x), set(self.learner.model.labels)
+
+        def call() -> None:
+            try:
+                answers = self.learner.predict(given)
+            finally:
+                self.unchanged("predict changed the learner")
+            if np.ma.is_masked(given):
+                raise WrongError("a masked array was taken and its mask dropped")
+            if len(answers) != len(given) or not set(answers.tolist()) <= known:
+                raise WrongError("predict gave other than one known label for each image")
+
+        return self.settled(f"predict({x})", call)
+
+    def consolidate(self, chance: Random) -> Outcome:
+        """Take note of a pause."""
+
+        def call() -> None:
+            self.learner.consolidate()
+            self.state = self.learner.state_dict()
+
+        return self.settled("consolidate()", call)
+
+    def save(self, chance: Random) -> Outcome:
+        """Save and load the same learner again."""
+        path = chance.choice(PATHS)
+
+        def call() -> None:
+            dualmix.save(self.learner, path)
+            if not equal(dualmix.load(path).state_dict(), self.state):
+                raise WrongError("a loaded learner differs from the one saved")
+
+        return self.settled(f"save(path={path!r})", call)
+
+    def unchanged(self, fault: str) -> None:
+        """Demand the state of before the call."""
+        if not equal(self.learner.state_dict(), self.state):
+            raise WrongError(fault) from None
+
+    def settled(self, story: str, call: Callable[[], None]) -> Outcome:
+        """Judge a call and put the learner back, so that one failure does not make the next."""
+        outcome = judged(f"tiny({self.name!r}).{story}", call)
+        if outcome.verdict not in ("right", "typed"):
+            self.learner.load_state_dict(self.state)
+        return outcome
 
 
 def _kind(value: Any) -> str:
@@ -255,61 +316,6 @@ def _plain(value: Any) -> np.ndarray | None:
         return None
     fine = array.dtype.kind in "iufU" and (array.dtype.kind != "f" or np.isfinite(array).all())
     return array if fine or array.dtype.kind in "bO" else None
-
-
-def _settled(story: str, call: Callable[[], None], learner: Any, twin: Any) -> Outcome:
-    """Judge a call and put the learner back, so that one failure does not make the next."""
-    outcome = judged(story, call)
-    if outcome.verdict not in ("right", "typed"):
-        learner.load_state_dict(twin)
-    return outcome
-
-
-def _predict(name: str, learner: Any, chance: Random) -> Outcome:
-    x = _odd(chance, IMAGES)
-    before, given = digest(learner.state_dict()), _value(x)
-    known = set(learner.model.labels)
-
-    def call() -> None:
-        try:
-            answers = learner.predict(given)
-        finally:
-            if digest(learner.state_dict()) != before:
-                raise WrongError("predict changed the learner")
-        if np.ma.is_masked(given):
-            raise WrongError("a masked array was taken and its mask dropped")
-        if len(answers) != len(given) or not set(answers.tolist()) <= known:
-            raise WrongError("predict gave other than one known label for each image")
-
-    return judged(f"tiny({name!r}).predict({x})", call)
-
-
-def _pause(name: str, learner: Any, chance: Random) -> Outcome:
-    return judged(f"tiny({name!r}).consolidate()", learner.consolidate)
-
-
-def _save(name: str, learner: Any, chance: Random) -> Outcome:
-    path = chance.choice(
-        (
-            "good",
-            "good",
-            "no/such/folder/x",
-            ".",
-            "",
-            "x" * 300,
-            "a\0b",
-            "é\udc80",
-            "/dev/null",
-            "/proc/x",
-        )
-    )
-
-    def call() -> None:
-        dualmix.save(learner, path)
-        if digest(dualmix.load(path).state_dict()) != digest(learner.state_dict()):
-            raise WrongError("a loaded learner differs from the one saved")
-
-    return judged(f"dualmix.save(tiny({name!r}), {path!r})", call)
 
 
 KIND = Kind("calls", "library calls with odd arguments", 100_000, EACH, 30, attempt)

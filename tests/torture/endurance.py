@@ -13,6 +13,7 @@ import numpy as np
 import dualmix
 from tests.torture.calls import methods, pixels, tiny
 from tests.torture.jail import Kind, Outcome, WrongError, digest, judged
+from tests.torture.shallow import shallow
 
 CALLS = 1_000
 ROUNDS = 20
@@ -28,15 +29,17 @@ def resident() -> int:
 
 def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
     """Let one method learn for long; the first case also meets thousands of classes."""
-    if index == 0:
-        yield judged(f"{CLASSES} classes one by one", _classes)
     name = "er" if index == 0 else chance.choice(methods())
-    learner, sizes = tiny(name), []
-    for _ in range(ROUNDS):
-        yield judged(f"{CALLS} x tiny({name!r}).observe", lambda: _calls(learner))
-        gc.collect()
-        sizes.append(resident())
-    yield judged(f"memory of tiny({name!r}) over {ROUNDS * CALLS} calls", lambda: _flat(sizes))
+    with shallow():
+        if index == 0:
+            yield judged(f"{CLASSES} classes one by one", _classes)
+        learner, sizes = tiny(name), []
+        for _ in range(ROUNDS):
+            yield judged(f"{CALLS} x tiny({name!r}).observe", lambda: _calls(learner))
+            gc.collect()
+            sizes.append(resident())
+        story = f"memory of tiny({name!r}) over {ROUNDS * CALLS} calls: {sizes}"
+        yield judged(story, lambda: _flat(sizes))
 
 
 def _calls(learner: dualmix.Learner) -> None:

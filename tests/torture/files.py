@@ -18,11 +18,14 @@ import yaml
 from filelock import FileLock
 
 import dualmix
+from dualmix.data import load
+from dualmix.store.folder import SCORES
 from tests.data import makers
 from tests.torture import mutations
 from tests.torture.calls import accepted, pixels, tiny
 from tests.torture.jail import Kind, Outcome, WrongError, digest, judged
 from tests.torture.line import RESULTS, answer, checked, run_words, stop_early, tiny_arrays
+from tests.torture.shallow import shallow
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Subject:
         How often it is chosen.
     warm
         Read once before the damage, which is to what the reading has left.
+    alone
+        Each file is read for itself, so that only the damaged one need be there.
     """
 
     make: Callable[[], None]
@@ -51,6 +56,7 @@ class Subject:
     fits: Callable[[Any, Any, Path], None]
     weight: int = 2
     warm: bool = False
+    alone: bool = False
 
 
 def same(got: Any, right: Any, damaged: Path) -> None:
@@ -119,13 +125,16 @@ def _export(store: str = "store") -> Any:
         # A column that only a run left out has is no column any more.
         table = [{name: cell for name, cell in row.items() if cell} for row in csv.DictReader(file)]
     rows = {row["run"]: row for row in table}
-    return {"rows": rows, "named": [remark["run"] for remark in said["left_out"]]}
+    return {"rows": rows, "named": _named(said)}
+
+
+def _named(said: Any) -> list[str]:
+    return [r["run"] for part in ("left_out", "unfinished", "remarks") for r in said[part]]
 
 
 def _report() -> Any:
     said = answer("report", "--store", "store", "--out", "out.csv")
-    named = [r["run"] for part in ("left_out", "unfinished", "remarks") for r in said[part]]
-    return {"rows": Path("out.csv").read_text(), "named": named}
+    return {"rows": Path("out.csv").read_text(), "named": _named(said)}
 
 
 def _archive() -> None:
@@ -154,7 +163,7 @@ def _over_cache() -> Any:
 
 def _images(name: str, path: str | None = None) -> Callable[[], Any]:
     def read() -> Any:
-        found = dualmix.load_data(dualmix.Data(name=name, root=Path("data"), path=path))
+        found = load(dualmix.Data(name=name, root=Path("data"), path=path))
         parts = [
             np.array(part) for part in (found.train_x, found.train_y, found.test_x, found.test_y)
         ]
@@ -293,7 +302,7 @@ def _done() -> Any:
 
 RUN_FILES = "store/*/*.[jsn]*"
 SUBJECTS: dict[str, Subject] = {
-    "learner": Subject(_learner, "*.safetensors", _loaded, same, 6),
+    "learner": Subject(_learner, "*.safetensors", _loaded, same, 6, alone=True),
     "status": Subject(_store, RUN_FILES, _status, listed, 6),
     "export": Subject(_store, RUN_FILES, _export, listed, 4),
     "report": Subject(_store, RUN_FILES, _report, reported, 4),
@@ -354,9 +363,11 @@ def _template(shared: Path, name: str) -> tuple[Path, Any]:
 
 def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
     """Damage one file and read it."""
-    if index % 6 == 5:
-        yield _forged(shared, chance)
-        return
+    with shallow():
+        yield _forged(shared, chance) if index % 6 == 5 else _damaged(shared, chance)
+
+
+def _damaged(shared: Path, chance: Random) -> Outcome:
     name = chance.choice(
         [name for name, subject in SUBJECTS.items() for _ in range(subject.weight)]
     )
@@ -366,11 +377,20 @@ def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
     if subject.warm:
         subject.read()
     damaged = chance.choice(sorted(path for path in Path().glob(subject.files) if path.is_file()))
+    if subject.alone:
+        for path in set(Path().glob(subject.files)) - {damaged}:
+            path.unlink()
+        right = {damaged.name: right[damaged.name]}
     how, content = mutations.mutate(damaged.name, damaged.read_bytes(), chance)
-    damaged.write_bytes(content)
+    filed = damaged.parent.parent.name == "store" and damaged.name != SCORES
+    if filed and chance.random() < 0.03:  # without scores a run is one that is not done
+        how = "removed"
+        damaged.unlink()
+    else:
+        damaged.write_bytes(content)
     # the log of a run that is not done carries no digest, and no result depends on it
     fits = loosely if damaged.suffix == ".jsonl" and subject.fits is listed else subject.fits
-    yield judged(f"{name}: {how} {damaged}", lambda: fits(subject.read(), right, damaged))
+    return judged(f"{name}: {how} {damaged}", lambda: fits(subject.read(), right, damaged))
 
 
 MISFIT = ", of another type or shape"

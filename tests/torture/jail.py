@@ -81,6 +81,11 @@ class Tally:
     failures: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     seconds: float = 0.0
 
+    def __str__(self) -> str:
+        counts = ", ".join(f"{self.counts[verdict]} {verdict}" for verdict in VERDICTS)
+        causes = "".join(f"\n  {len(c)} x {cause}: {c[0]}" for cause, c in self.failures.items())
+        return f"{self.kind} {self.counts.total()}: {counts}{causes}"
+
     @property
     def bad(self) -> int:
         """Tries that broke a promise."""
@@ -133,10 +138,14 @@ def torture(
     """Try the cases of a kind, each decided by the seed and its number alone."""
     tally, began = Tally(kind.name), time.monotonic()
     cases = range(-(-count // kind.each)) if only is None else [only]
-    chunk = max(1, min(50 // kind.each, -(-len(cases) // workers)))
+    chunk = max(1, min(50, -(-len(cases) // workers)))
     waiting = deque(list(cases[at : at + chunk]) for at in range(0, len(cases), chunk))
     children: list[_Child] = []
+    said = began
     while waiting or children:
+        if time.monotonic() - said > 30:
+            said = time.monotonic()
+            print(f"{said - began:6.0f} s: {tally}", file=sys.stderr, flush=True)
         while waiting and len(children) < workers and time.monotonic() - began < seconds:
             children.append(_Child(kind, shared, keep, seed, waiting.popleft()))
         if not children:
@@ -276,6 +285,20 @@ def _keep(folder: Path, scratch: Path, outcome: Outcome) -> None:
         shutil.copytree(scratch, folder, symlinks=True, ignore_dangling_symlinks=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "story.txt").write_text(f"{outcome.verdict}\n{outcome.cause}\n{outcome.story}\n")
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two nested states are the same to the last bit."""
+    if isinstance(one, dict):
+        fits = isinstance(other, dict) and one.keys() == other.keys()
+        return fits and all(equal(part, other[name]) for name, part in one.items())
+    if isinstance(one, list | tuple):
+        fits = type(one) is type(other) and len(one) == len(other)
+        return fits and all(map(equal, one, other))
+    if not hasattr(one, "detach"):
+        return type(one) is type(other) and repr(one) == repr(other)
+    fits = one.dtype == other.dtype and one.shape == other.shape
+    return bool(fits and one.cpu().numpy().tobytes() == other.cpu().numpy().tobytes())
 
 
 def digest(state: Any) -> str:

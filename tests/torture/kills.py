@@ -16,6 +16,7 @@ import dualmix
 from tests.torture.calls import methods, pixels, tiny
 from tests.torture.jail import Kind, Outcome, WrongError, digest, judged
 from tests.torture.line import RESULTS, call, checked, run_words
+from tests.torture.shallow import shallow
 
 KILLS = 5
 PROBES = ("--probes.on", "true", "--probes.draws", "2", "--probes.rows", "4", "--probes.past", "9")
@@ -48,7 +49,12 @@ def killed(words: list[str], after: float, *, real: bool = False) -> bool:
 def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
     """Kill one run several times, in one of four lives."""
     lives = (_plain, _plain, _again_fresh, _again_probed, _saving)
-    yield from chance.choice(lives)(chance, methods()[index % len(methods())])
+    life, method = chance.choice(lives), methods()[index % len(methods())]
+    if index % 10:
+        with shallow():
+            yield from life(chance, method)
+    else:
+        yield from _plain(chance, method, real=True)
 
 
 def _whole(words: list[str]) -> tuple[dict[str, str], float]:
@@ -75,10 +81,10 @@ def _equal(words: list[str], whole: dict[str, str]) -> None:
         raise WrongError(f"other bytes after kills in {', '.join(n.split('/')[1] for n in wrong)}")
 
 
-def _plain(chance: Random, method: str) -> Iterator[Outcome]:
+def _plain(chance: Random, method: str, *, real: bool = False) -> Iterator[Outcome]:
+    """Kill a run; a real one is a process of its own, from its start on."""
     words = run_words(method)
     whole, took = _whole(words)
-    real = chance.random() < 0.1
 
     def kill() -> None:
         killed(words, chance.uniform(0, took) + 3 * real, real=real)

@@ -81,12 +81,12 @@ def run_words(method: str) -> list[str]:
 def stop_early(method: str, after: int) -> None:
     """Make a tiny run and stop it after some steps, as a signal would."""
     import dualmix
-    from dualmix.runs.run import Stopped
+    from dualmix.runs.run import Stopped, run
 
     left = iter([False] * after)
     composed = dualmix.compose(method, tiny_values(method))
     with contextlib.suppress(Stopped):
-        dualmix.train(composed, dualmix.open_store("store"), stop=lambda: next(left, True))
+        run(composed, dualmix.open_store("store"), stop=lambda: next(left, True))
         raise RuntimeError("the run did not stop")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 Damage = Callable[[bytes, Random], bytes]
 NUMBERS = (0, -1, 1.5, 10**19, 1e308, float("nan"), float("inf"), 2**31, 0.1, -(2**63))
 TEXTS = ("", "x", "../x", "\x1b[31m", "é" * 300, "=1+1", "\ud800", "NaN")
-ODD = (*NUMBERS, *TEXTS, None, True, [], {}, [[]], {"": None}, [1, "a"])
+ODD: tuple[Any, ...] = (*NUMBERS, *TEXTS, None, True, [], {}, [[]], {"": None}, [1, "a"])
 
 
 def mutate(name: str, raw: bytes, chance: Random) -> tuple[str, bytes]:

@@ -133,6 +133,8 @@ def line(chance: Random) -> list[str]:
     if chance.random() < 0.1:
         odd.insert(chance.randrange(len(odd) + 1), chance.choice(VALUES))
     tiny = [*TINY, "--stream.epochs", "1"] if command == "run" else []
+    if tiny and words[0] == "gdumb":
+        tiny += ["--method.epochs", "1"]
     used = {word.partition("=")[0] for word in odd}
     pairs = zip(tiny[::2], tiny[1::2], strict=True)
     kept = [word for pair in pairs if pair[0] not in used for word in pair]
@@ -151,11 +153,11 @@ def _pair(flag: str, chance: Random) -> list[str]:
 
 
 def attempt(shared: Path, chance: Random, index: int) -> Iterator[Outcome]:
-    """Try one command line, every twentieth in a process of its own with bytes that are no text."""
+    """Try one command line, every fiftieth in a process of its own with bytes that are no text."""
     for name in ("store", "grid.yaml", "mine.yaml"):
         Path(name).symlink_to(shared / name)
     words = line(chance)
-    if index % 20 == 19:
+    if index % 50 == 49:
         yield _outside(words, chance)
         return
     yield judged(f"main([{', '.join(map(_short, words))}])", lambda: _fits(*call(*words)))

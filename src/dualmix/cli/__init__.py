@@ -94,6 +94,8 @@ def _dispatch(words: list[str], extra: AddCommands | None) -> int:
                 f"{word!a} is no text in this locale: rename what it names, or use UTF-8 (for "
                 "example LC_ALL=C.UTF-8)."
             )
+        if word.startswith("-") and word.endswith("=--"):
+            raise ConfigError(f"{word[:80]}: -- is no value, give another.")  # argparse drops it
     parser = make_parser(extra)
     if not words:
         parser.print_help()

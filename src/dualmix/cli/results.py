@@ -6,10 +6,15 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualmix.cli.run import pick
 from dualmix.cli.terminal import make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dualmix.runs.records import Collection
 
 SHOWN = 10
 FORMATS = ("html", "md", "tex", "csv")
@@ -105,7 +110,6 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
 
 
 def _report(given: argparse.Namespace) -> int:
-    from dualmix.cli.progress import Counting
     from dualmix.errors import DualmixError
     from dualmix.report.collect import collect
     from dualmix.report.tables import summarise
@@ -125,37 +129,52 @@ def _report(given: argparse.Namespace) -> int:
     for folder in (out.parent, given.figures):
         if folder is not None:
             make_folder(folder)
-    with Counting(make_console(stderr=True, quiet=given.json)) as progress:
-        collection = collect(open_store(given.store), progress=progress)
+    with make_console(stderr=True, quiet=given.json).status("reading the runs") as status:
+        speed = None
+        if given.bench:
+            from dualmix.report.speed import read_speed
+
+            speed = read_speed(given.bench)
+        collection = collect(open_store(given.store))
+        status.update(f"{len(collection.runs)} runs: making tables")
         summary = summarise(collection)
         if kind == "html":
             from dualmix.report.page import html
-            from dualmix.report.speed import read_speed
 
             content = html(
                 summary,
                 figures_to=given.figures,
-                speed=read_speed(given.bench) if given.bench else None,
-                progress=progress,
+                speed=speed,
+                tell=lambda doing: status.update(f"{len(collection.runs)} runs: {doing}"),
             )
         else:
             from dualmix.report.text_tables import as_csv, latex, markdown
 
             content = {"md": markdown, "tex": latex, "csv": as_csv}[kind](summary)
     write_bytes(out, content.encode())
-    counts = {
-        "runs": len(collection.runs),
-        "left_out": [asdict(remark) for remark in collection.left_out],
-        "unfinished": [asdict(remark) for remark in collection.unfinished],
-        "remarks": [asdict(remark) for remark in collection.remarks],
-    }
     if given.json:
-        print(json.dumps({"report": str(out), **counts}, indent=1))
+        print(json.dumps({"report": str(out), **_counts(collection)}, indent=1))
         return 0
     console = make_console()
     console.print(
         f"{out}: {len(collection.runs)} runs, {len(content.encode()) / 1e6:.1f} MB", soft_wrap=True
     )
+    _remark(console, collection)
+    return 0
+
+
+def _counts(collection: Collection) -> dict[str, Any]:
+    """Return how many runs count, and what is said about the others, as JSON."""
+    return {
+        "runs": len(collection.runs),
+        "left_out": [asdict(remark) for remark in collection.left_out],
+        "unfinished": [asdict(remark) for remark in collection.unfinished],
+        "remarks": [asdict(remark) for remark in collection.remarks],
+    }
+
+
+def _remark(console: Console, collection: Collection) -> None:
+    """Name the runs that do not count, or not with all of their files."""
     for title, remarks in (
         ("left out", collection.left_out),
         ("not finished", collection.unfinished),
@@ -164,10 +183,7 @@ def _report(given: argparse.Namespace) -> int:
         for remark in remarks[:SHOWN]:
             console.print(f"{title}: {remark.run}: {remark.text}", soft_wrap=True)
         if len(remarks) > SHOWN:
-            console.print(
-                f"{title}: {len(remarks) - SHOWN} more, all listed in the report or with --json"
-            )
-    return 0
+            console.print(f"{title}: {len(remarks) - SHOWN} more, all listed with --json")
 
 
 def _compare(given: argparse.Namespace) -> int:
@@ -201,18 +217,12 @@ def _export(given: argparse.Namespace) -> int:
         str(export(collection, given.out, name)) for name in dict.fromkeys(given.format or FORMATS)
     ]
     if given.json:
-        left_out = [asdict(remark) for remark in collection.left_out]
-        print(
-            json.dumps(
-                {"files": paths, "runs": len(collection.runs), "left_out": left_out}, indent=1
-            )
-        )
+        print(json.dumps({"files": paths, **_counts(collection)}, indent=1))
     else:
         console = make_console()
         for path in paths:
             console.print(f"{path}: {len(collection.runs)} runs", soft_wrap=True)
-        for remark in collection.left_out:
-            console.print(f"left out: {remark.run}: {remark.text}", soft_wrap=True)
+        _remark(console, collection)
     return 0
 
 

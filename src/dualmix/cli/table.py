@@ -59,7 +59,7 @@ def _table(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.registry import nearest
     from dualmix.report.collect import collect
-    from dualmix.report.export import cell
+    from dualmix.report.export import as_cell
     from dualmix.runs.configurations import configurations, plain
     from dualmix.store.opening import open_store
 
@@ -96,8 +96,8 @@ def as_csv(records: Sequence[Mapping[str, Any]], cell: Any) -> str:
     columns = dict.fromkeys(name for record in records for name in record)
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow([cell(name) for name in columns] or ["method"])
-    writer.writerows([cell(record.get(name)) for name in columns] for record in records)
+    writer.writerow([as_cell(name) for name in columns] or ["method"])
+    writer.writerows([as_cell(record.get(name)) for name in columns] for record in records)
     return lines.getvalue()
 
 

@@ -38,11 +38,13 @@ class Guard:
     asked
         A prediction has met a batch in the making: from then on every change leaves what the next
         one needs, so that no other waits.
+    copies
+        A `state_dict` is in the making, which copies what those of its base classes return.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.asked = False
+        self.asked = self.copies = False
         self._answers: Answers | None = None
         self._owner: int | None = None
         self._queue: list[None] = []
@@ -257,8 +259,15 @@ def reading(call: C) -> C:
 
     @wraps(call)
     def state_dict(self: MemoryLearner) -> Any:
-        with self.guard.reading(self):
-            return _copied(call(self))
+        guard = self.guard
+        with guard.reading(self):
+            if guard.copies:
+                return call(self)
+            guard.copies = True
+            try:
+                return _copied(call(self))
+            finally:
+                guard.copies = False
 
     return cast(C, state_dict)
 

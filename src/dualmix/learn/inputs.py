@@ -47,17 +47,23 @@ def as_pixels(x: ImagesLike, shape: tuple[int, int, int]) -> Tensor:
 
 
 def _array(given: Any, what: str) -> np.ndarray[Any, Any]:
-    if isinstance(given, np.ma.MaskedArray):
+    if _masked(given):
         raise InputError(
             f"{what} are a masked array, and a learner knows no masks: give an ordinary array of "
             "the rows that count."
         )
     try:
         return np.asarray(given)
-    except (ValueError, TypeError, RuntimeError) as fault:
+    except Exception as fault:  # any class may have an __array__ of its own
         raise InputError(
             f"{what} cannot be read as one array ({fault}): give rows of one shape."
         ) from fault
+
+
+def _masked(given: Any) -> bool:
+    if isinstance(given, list | tuple):
+        return any(map(_masked, given))
+    return isinstance(given, np.ma.MaskedArray)
 
 
 def _dense(given: Tensor, what: str) -> None:

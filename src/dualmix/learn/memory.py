@@ -5,6 +5,7 @@ and retrieval decide which.
 from __future__ import annotations
 
 import copy
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -53,15 +54,13 @@ class Memory:
             raise ConfigError(f"memory is {capacity}, but must be 0 or more images.")
         channels, height, width = shape
         try:
-            self.x = torch.zeros(
-                (capacity, height, width, channels), dtype=torch.uint8, device=device
-            )
-        except (RuntimeError, TypeError) as fault:
+            self.x = _zeros((capacity, height, width, channels), torch.uint8, device)
+            self.y = _zeros((capacity,), torch.int64)
+        except (RuntimeError, MemoryError, ValueError) as fault:
             raise ConfigError(
                 f"A memory of {capacity:,} images of {height}x{width}x{channels} bytes does not "
                 "fit: make it smaller."
             ) from fault
-        self.y = torch.zeros(capacity, dtype=torch.int64)
         self.columns: dict[str, Tensor] = {}
         self.marks: dict[str, Tensor] = {}
         self.seen = 0
@@ -112,7 +111,7 @@ class Memory:
         for name, column in placement.columns.items():
             shape = (self.capacity, *column.shape[1:])
             if name not in self.columns:
-                self.columns[name] = torch.zeros(shape, dtype=column.dtype, device=column.device)
+                self.columns[name] = _zeros(shape, column.dtype, column.device)
             elif self.columns[name].shape != shape:
                 wider = shape[-1] - self.columns[name].shape[-1]
                 self.columns[name] = F.pad(self.columns[name], (0, wider))
@@ -162,11 +161,22 @@ class Memory:
         self.y[: self._filled] = state["y"]
         self.columns = {}
         for name, column in state.get("notes", {}).items():
-            self.columns[name] = torch.zeros(
-                (self.capacity, *column.shape[1:]), dtype=column.dtype, device=self.x.device
-            )
+            shape = (self.capacity, *column.shape[1:])
+            self.columns[name] = _zeros(shape, column.dtype, self.x.device)
             self.columns[name][: self._filled] = column
 
     def counts(self, classes: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Return how many rows each head column has."""
         return np.bincount(self.y[: self._filled].numpy(), minlength=classes)
+
+
+def _zeros(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Return zeros that take room only once they are written, unlike those of `torch.zeros`: a
+    memory may be far larger than what it holds.
+    """
+    raw = np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)
+    if not raw.size:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(raw).view(dtype).view(shape).to(device)

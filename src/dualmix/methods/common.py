@@ -73,7 +73,7 @@ class Remembering(Descent):
         tune=Range(5, 50, log=True, asked=True),
     )
     iterations: int = setting(
-        1, "steps per stream batch", paper="1 (online)", source="reference", ge=1
+        1, "steps per stream batch", paper="1 (online)", source="reference", ge=1, le=1000
     )
 
     def empty_memory(self, model: Classifier) -> Memory:

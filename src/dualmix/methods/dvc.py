@@ -295,7 +295,7 @@ class DVC(Sampling, Augmenting):
         ge=0,
         tune=Range(0.1, 4.0, log=True),
     )
-    joint: int = setting(128, "hidden units of the joint head", source="reference", ge=1)
+    joint: int = setting(128, "hidden units of the joint head", source="reference", ge=1, le=2**14)
     retrieval: Literal["mgi", "uniform"] = setting(
         "mgi", "rehearse rows whose gradient would grow most, or a uniform draw", source="reference"
     )

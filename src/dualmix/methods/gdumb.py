@@ -162,6 +162,7 @@ class GDumb(Descent):
         "longer, with a cyclic rate and cutmix)",
         source="reference",
         ge=1,
+        le=1000,
     )
     batch: int = setting(16, "images per step of a training", source="reference", ge=1)
     clip: float = setting(

@@ -224,7 +224,7 @@ class SCR(Sampling, Augmenting):
         tune=Range(0.05, 0.5, log=True),
     )
     projection: int = setting(
-        128, "length of the vectors that are compared", source="reference", ge=1
+        128, "length of the vectors that are compared", source="reference", ge=1, le=2**14
     )
     review: float = setting(
         0.0,

@@ -5,6 +5,7 @@ places.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import altair as alt
 from altair.utils import schemapi
 
-from dualmix.paper.numbers import BOUNDS, ROWS, rank
+from dualmix.paper.numbers import BOUNDS, DATA, ROWS, rank
 from dualmix.runs import metrics
 from dualmix.runs.records import Content, Group
 
@@ -40,7 +41,13 @@ SHAPES = (
     "triangle-right",
     "triangle-left",
 )
+STRONG = COLOURS[5]
+"""The line to look at, beside grey ones."""
 WIDTH, HEIGHT = 620, 320
+BANDED = "datum.n > 2"
+"""Which intervals are drawn as bands: those of two seeds would fill the picture."""
+MULTIPLE = 130
+"""Height of a small multiple."""
 
 Record = dict[str, Any]
 
@@ -55,12 +62,18 @@ class FigureView:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure, or what would make it.
+    """A question, what the store answers, and the picture of it.
 
     Attributes
     ----------
+    title
+        The question.
+    caption
+        How to read the picture.
     command
         The sweep that trains its runs; shown where they are missing.
+    says
+        The answer in sentences. Without a view it stands alone; with neither, nothing is shown.
     """
 
     id: str
@@ -68,6 +81,7 @@ class Figure:
     caption: str
     command: str
     views: tuple[FigureView, ...] = ()
+    says: tuple[str, ...] = ()
 
 
 class Place(NamedTuple):
@@ -76,12 +90,16 @@ class Place(NamedTuple):
     content: Content
     memory: int | None = None
     first: int | None = None
+    twin: bool = False
 
     def __str__(self) -> str:
-        """Return data set, length of the stream where it is not the whole one, and memory."""
+        """Return data set, with its digest where another has its name, length of the stream where
+        it is not the whole one, and memory.
+        """
+        twin = f" ({self.content.fingerprint[:6]})" if self.twin else ""
         subset = " (subset)" if self.content.subset else ""
         short = f", first {self.first} tasks" if self.first else ""
-        return f"{self.content.title}{subset}{short}" + (
+        return f"{self.content.title}{twin}{subset}{short}" + (
             "" if self.memory is None else f", memory {self.memory:,}"
         )
 
@@ -101,16 +119,22 @@ def spec_of(chart: Any) -> Record:
     return spec
 
 
-def styles(labels: Iterable[str]) -> tuple[list[str], dict[str, alt.Scale]]:
-    """Return methods in order, and colour, dash and shape of each: the same in all figures."""
-    names = sorted(dict.fromkeys(labels), key=rank)
+def styles(
+    labels: Iterable[str], order: Sequence[str] | None = None
+) -> tuple[list[str], dict[str, alt.Scale]]:
+    """Return methods in order, and colour, dash and shape of each: the same in all figures, but
+    where an order is given, which has names of its own.
+    """
+    names = list(order or sorted(dict.fromkeys(labels), key=rank))
     strange = [name for name in names if name not in ROWS]
     at = {
         name: ROWS.index(name) if name in ROWS else len(ROWS) + strange.index(name)
         for name in names
     }
+    if order:
+        at = {name: number for number, name in enumerate(names)}
     plain = {
-        name: GREY if name in (*BOUNDS, "iid-online") else COLOURS[i % len(COLOURS)]
+        name: GREY if name in (*BOUNDS, "iid-online") and not order else COLOURS[i % len(COLOURS)]
         for name, i in at.items()
     }
     scales = {
@@ -125,12 +149,14 @@ def by_place(groups: Iterable[Group]) -> list[tuple[Place, list[Group]]]:
     """Return groups by data set, stream and memory; a method without memory joins every memory of
     its stream.
 
-    The longest stream comes first, and of several the fullest, in the paper's order.
+    Data of one's own come first, then the longest stream, and of several the fullest.
     """
     groups = list(groups)
+    titles = Counter(content.title for content in {group.content for group in groups})
     sizes: dict[Place, set[int]] = {}
     for group in groups:
-        memories = sizes.setdefault(Place(group.content, None, group.first), set())
+        twin = titles[group.content.title] > 1
+        memories = sizes.setdefault(Place(group.content, None, group.first, twin), set())
         memories.update([] if group.memory is None else [group.memory])
     places: list[Place] = []
     for stream, held in sizes.items():
@@ -146,59 +172,70 @@ def by_place(groups: Iterable[Group]) -> list[tuple[Place, list[Group]]]:
         )
         for at in places
     ]
-    return sorted(pairs, key=lambda pair: (-(pair[0].first or math.inf), -len(pair[1])))
+    return sorted(
+        pairs,
+        key=lambda pair: (
+            pair[0].content.name in DATA,
+            -(pair[0].first or math.inf),
+            -len(pair[1]),
+        ),
+    )
 
 
 def lines_over_tasks(
-    rows: list[Record],
-    y: str,
-    *,
-    tasks: int,
-    field: str = "method",
-    domain: tuple[float, float] | None = None,
-    alone: bool = True,
+    rows: list[Record], y: str, *, tasks: int, names: Sequence[str] | None = None
 ) -> Any:
     """Return lines over tasks with bands, told apart by colour, dash and shape.
 
+    The parameter `alone` names the line that is shown alone: the page's legend sets it.
+
     Parameters
     ----------
-    field
-        What tells lines apart.
-    domain
-        The range of the vertical axis, beyond which bands are cut; none: about the lines.
-    alone
-        A click on the legend shows a line alone.
+    names
+        The order of the lines, if it is not that of the paper's tables.
     """
-    names, scale = styles(row[field] for row in rows)
+    names, scale = styles((row["method"] for row in rows), names)
     legend = alt.Legend(
-        title=None, symbolSize=90, symbolStrokeWidth=2, labelLimit=260, columns=5, orient="top"
+        title=None, symbolSize=90, symbolStrokeWidth=2, labelLimit=330, columns=5, orient="top"
     )
-    axis = alt.Axis(tickMinStep=1, format="d")
+    axis = alt.Axis(values=task_ticks(tasks), format="d")
     x = alt.X("task:Q", title="task", axis=axis, scale=alt.Scale(domain=[1, max(tasks, 2)]))
-    up = alt.Scale(domain=list(domain or axis_about(rows)))
-    colour = alt.Color(f"{field}:N", scale=scale["color"], sort=names, legend=legend)
+    up = alt.Scale(domain=list(axis_about(rows)))
+    colour = alt.Color("method:N", scale=scale["color"], sort=names, legend=legend)
     tip = [
-        alt.Tooltip(f"{field}:N"),
+        alt.Tooltip("method:N", title="configuration"),
         alt.Tooltip("task:Q"),
         alt.Tooltip("text:N", title=y),
         alt.Tooltip("n:Q", title="runs"),
     ]
-    pick = alt.selection_point(fields=[field], bind="legend", name="pick")
-    faint = {"opacity": alt.condition(pick, alt.value(1), alt.value(0.08))} if alone else {}
+    alone = alt.param(name="alone", value="")
+    faint = alt.condition("alone === '' || alone === datum.method", alt.value(1), alt.value(0.08))
     base = chart_of(rows)
-    band = base.mark_area(fillOpacity=0.13, clip=True).encode(
-        x, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour, **faint
+    band = (
+        base.transform_filter(BANDED)
+        .mark_area(fillOpacity=0.13, clip=True)
+        .encode(x, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour, opacity=faint)
     )
-    dash = alt.StrokeDash(f"{field}:N", scale=scale["dash"], sort=names, legend=legend)
+    dash = alt.StrokeDash("method:N", scale=scale["dash"], sort=names, legend=legend)
     line = base.mark_line(strokeWidth=2).encode(
-        x, alt.Y("mean:Q"), colour, strokeDash=dash, **faint
+        x, alt.Y("mean:Q", title=y, scale=up), colour, strokeDash=dash, opacity=faint
     )
-    shape = alt.Shape(f"{field}:N", scale=scale["shape"], sort=names, legend=legend)
+    shape = alt.Shape("method:N", scale=scale["shape"], sort=names, legend=legend)
     point = base.mark_point(filled=True, size=46).encode(
-        x, alt.Y("mean:Q"), colour, shape=shape, tooltip=tip, **faint
+        x, alt.Y("mean:Q", title=y, scale=up), colour, shape=shape, tooltip=tip, opacity=faint
     )
-    chart = alt.layer(band, line, point.add_params(pick) if alone else point)
-    return chart.properties(width=WIDTH, height=HEIGHT)
+    return alt.layer(band, line, point).add_params(alone).properties(width=WIDTH, height=HEIGHT)
+
+
+def task_ticks(tasks: int) -> list[int]:
+    """Return the tasks that an axis names: all of few, else the first and every fifth.
+
+    Examples
+    --------
+    >>> task_ticks(3), task_ticks(20)
+    ([1, 2, 3], [1, 5, 10, 15, 20])
+    """
+    return [t for t in range(1, tasks + 1) if tasks <= 10 or t == 1 or t % 5 == 0]
 
 
 def points(curve: Sequence[metrics.Interval | None], **more: Any) -> list[Record]:
@@ -232,6 +269,105 @@ def axis_about(rows: Sequence[Record], *, zero: bool = False) -> tuple[float, fl
     return low, high if high > low else low + room
 
 
-def side_by_side(charts: Sequence[Any]) -> Any:
-    """Return charts side by side with one legend."""
-    return alt.hconcat(*charts).resolve_scale(color="shared", strokeDash="shared", shape="shared")
+def panels(charts: Sequence[Any], columns: int = 2) -> Any:
+    """Return charts in columns, each with axes of its own; the page fits their number to its width.
+
+    A facet would leave axes that hang below nothing where its last row is not full.
+    """
+    return alt.concat(*charts, columns=columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a panel: what it is, its curve, and whether it is the one to look at."""
+
+    name: str
+    curve: Sequence[metrics.Interval | None]
+    strong: bool
+
+
+def small_multiple(
+    title: str,
+    lines: Sequence[Line],
+    y: str,
+    domain: tuple[float, float],
+    tasks: int,
+    height: int = MULTIPLE,
+) -> Record:
+    """Return a panel of few lines over tasks: strong ones in colour, the others grey, each with the
+    value at its end.
+
+    It is written out, not built by Altair: a page has a hundred of them, and Altair needs 40 ms for
+    each.
+    """
+    rows = [
+        row | {"strong": line.strong}
+        for line in lines
+        for row in points(line.curve, name=line.name)
+    ]
+    last = max(tasks, 2)
+    ticks = {"values": task_ticks(tasks), "format": "d", "grid": False}
+    x = {"field": "task", "type": "quantitative", "title": None, "axis": ticks}
+    x["scale"] = {"domain": [1, last]}
+    up = {"type": "quantitative", "title": y, "scale": {"domain": list(domain)}}
+    up["axis"] = {"tickCount": 4}
+    look = {"condition": {"test": "datum.strong", "value": STRONG}, "value": GREY}
+    same = {"x": x, "color": look, "detail": {"field": "name", "type": "nominal"}}
+    tip = [
+        {"field": "name", "type": "nominal", "title": "configuration"},
+        {"field": "task", "type": "quantitative"},
+        {"field": "text", "type": "nominal", "title": y},
+        {"field": "n", "type": "quantitative", "title": "runs"},
+    ]
+    band = {**same, "y": {"field": "low", **up}, "y2": {"field": "high"}}
+    line_ = {**same, "y": {"field": "mean", **up}}
+    label = {"x": x, "color": look, "y": {"field": "at", **up}}
+    return {
+        "title": title,
+        "width": 170,
+        "height": height,
+        "data": {"values": rows},
+        "layer": [
+            {
+                "transform": [{"filter": BANDED}],
+                "mark": {"type": "area", "fillOpacity": 0.15, "clip": True},
+                "encoding": band,
+            },
+            {"mark": {"type": "line", "strokeWidth": 2.5}, "encoding": line_},
+            {
+                "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.9},
+                "encoding": {**line_, "tooltip": tip},
+            },
+            {
+                "data": {"values": _apart([_end(line) for line in lines], domain, height)},
+                "mark": {
+                    "type": "text",
+                    "align": "left",
+                    "dx": 6,
+                    "fontSize": 12,
+                    "fontWeight": 600,
+                },
+                "encoding": {**label, "text": {"field": "text", "type": "nominal"}},
+            },
+        ],
+    }
+
+
+def small_multiples(charts: Sequence[Record], columns: int = 2) -> Record:
+    """Return small multiples in columns as a specification."""
+    return {"$schema": alt.SCHEMA_URL, "concat": list(charts), "columns": columns}
+
+
+def _end(line: Line) -> Record:
+    task, last = max((n, one) for n, one in enumerate(line.curve, 1) if one is not None)
+    return {"task": task, "at": last.mean, "text": f"{last.mean:.1f}", "strong": line.strong}
+
+
+def _apart(ends: list[Record], domain: tuple[float, float], height: int) -> list[Record]:
+    """Return labels moved up so far that none covers the one below it."""
+    room = 13 * (domain[1] - domain[0]) / height
+    below = -math.inf
+    for end in sorted(ends, key=lambda row: float(row["at"])):
+        end["at"] = round(max(end["at"], below + room), 3)
+        below = end["at"]
+    return ends

@@ -5,7 +5,7 @@ measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import altair as alt
@@ -13,8 +13,8 @@ import numpy as np
 
 from dualmix.paper.proposition import Verdict
 from dualmix.report.charts import (
-    COLOURS,
     HEIGHT,
+    STRONG,
     WIDTH,
     Figure,
     FigureView,
@@ -23,11 +23,14 @@ from dualmix.report.charts import (
     by_place,
     chart_of,
     lines_over_tasks,
+    panels,
     spec_of,
     spread,
     styles,
 )
 from dualmix.report.commands import sweep_command
+from dualmix.report.summary import name_of
+from dualmix.report.words import counted, listed
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Content, Group, Run
 
@@ -53,19 +56,20 @@ def _tiles(rows: list[Record], x: str, y: str, value: str, title: str) -> Any:
         alt.Tooltip(f"{y}:O"),
         alt.Tooltip(f"{value}:Q", title=title, format=".1f"),
     ]
-    chart = (
-        chart_of(rows)
+    legend = alt.Legend(title=title, orient="top", gradientLength=160)
+    charts = [
+        chart_of([row for row in rows if row["method"] == name])
         .mark_rect()
         .encode(
             alt.X(f"{x}:O", axis=alt.Axis(values=ticks, labelAngle=0)),
             alt.Y(f"{y}:O", axis=alt.Axis(values=ticks)),
-            alt.Color(f"{value}:Q", title=title, scale=scale),
+            alt.Color(f"{value}:Q", scale=scale, legend=legend),
             tooltip=tip,
         )
-    )
-    return chart.properties(width=side, height=side).facet(
-        facet=alt.Facet("method:N", sort=names, title=None), columns=3
-    )
+        .properties(width=side, height=side, title=name)
+        for name in names
+    ]
+    return panels(charts, 4).resolve_scale(color="shared")
 
 
 def heat_map(collection: Collection) -> Figure:
@@ -96,7 +100,7 @@ def heat_map(collection: Collection) -> Figure:
     )
     return Figure(
         "heatmap",
-        "Accuracy on every task after every task",
+        "What is left of each task?",
         caption,
         sweep_command("table1", []),
         tuple(views),
@@ -129,22 +133,22 @@ def confusion_by_task(collection: Collection) -> Figure:
         "of each task (column). A bright last column means that everything looks new."
     )
     return Figure(
-        "confusion", "Confusion by task", caption, sweep_command("table1", []), tuple(views)
+        "confusion", "What is taken for what?", caption, sweep_command("table1", []), tuple(views)
     )
 
 
 def _probed(
-    collection: Collection, measure: Callable[[Run], dict[int, float]], y: str
+    some: Iterable[Group], measure: Callable[[Run], dict[int, float]], y: str
 ) -> list[FigureView]:
-    """Return one line per method of something that probes measured."""
+    """Return one line per configuration of something that probes measured."""
     views = []
-    for at, groups in by_place(collection.plain):
+    for at, groups in by_place(some):
         rows: list[Record] = []
         for group in groups:
             runs = [values for run in group.runs if (values := measure(run))]
             for task in sorted({task for values in runs for task in values}):
                 one = metrics.interval([values[task] for values in runs if task in values])
-                rows.append({"method": group.label, "task": task, **spread(one, 4)})
+                rows.append({"method": name_of(group), "task": task, **spread(one, 4)})
         if rows:
             views.append(
                 FigureView(
@@ -177,27 +181,56 @@ def _open_gate(run: Run) -> dict[int, float]:
 
 def norms(collection: Collection) -> Figure:
     """Return the ratio of head norms, new classes to old, after each task."""
-    views = _probed(collection, _norm_ratio, "norm ratio, new / old")
+    views = _probed(collection.plain, _norm_ratio, "norm ratio, new / old")
     caption = (
         "Mean norm of the head's weights of the task's classes over that of all earlier classes, "
-        "at each task's end: above 1 the head leans to the new."
+        "at each task's end: above 1 the head leans to the new. Bands from three seeds on."
     )
-    return Figure("norms", "Head norms", caption, sweep_command("table3", []), tuple(views))
+    return Figure(
+        "norms",
+        "Does the head lean to new classes?",
+        caption,
+        sweep_command("table3", []),
+        tuple(views),
+    )
 
 
 def gate(collection: Collection) -> Figure:
-    """Return how often the gate of Eq. 9 was open in each task."""
-    views = _probed(collection, _open_gate, "pairs with open gate, %")
+    """Return how often the gate of Eq. 9 was open: a sentence per configuration, and a picture of
+    those where it opened.
+    """
+    says, opened = [], []
+    never: dict[str, int] = {}
+    shut = 0
+    for group in collection.groups:
+        tallies = [run.probes[-1].get("tally") or {} for run in group.runs if run.probes]
+        pairs = sum(int(tally.get("adpmix pairs", 0)) for tally in tallies)
+        open_ = sum(int(tally.get("adpmix gate open", 0)) for tally in tallies)
+        if open_:
+            at = f", first {group.first} tasks" if group.first else ""
+            says.append(
+                f"{name_of(group)}{at}, memory {group.memory:,}: open for {open_:,} of {pairs:,} "
+                f"pairs ({100 * open_ / pairs:.2g} %)."
+            )
+            opened += [group] if 100 * open_ >= pairs else []
+        elif pairs:
+            never[name_of(group)] = never.get(name_of(group), 0) + len(tallies)
+            shut += pairs
+    if never:
+        names = listed([f"{name} ({counted(runs, 'run')})" for name, runs in never.items()])
+        says.insert(0, f"The gate never opened in {names}: 0 of {shut:,} pairs.")
+        says.insert(1, "Where it is shut, AdpMix is ordinary mixup of old and new images.")
     caption = (
         "Share of AdpMix's pairs in each task whose norm ratio is above kappa (Eq. 9), so that the "
-        "label may be tilted."
+        "label may be tilted; configurations where it opened for 1 % of the pairs or more."
     )
     return Figure(
         "gate",
-        "AdpMix's gate",
+        "Does the gate of Eq. 9 open?",
         caption,
-        sweep_command("table3", ["er+adpmix", "er+dualmix"]),
-        tuple(views),
+        f"{sweep_command('table3', ['er+adpmix', 'er+dualmix'])} --probes.on true",
+        tuple(_probed(opened, _open_gate, "pairs with open gate, %")),
+        tuple(says),
     )
 
 
@@ -216,29 +249,29 @@ def memory_classes(collection: Collection) -> Figure:
                     for i, n in enumerate(mean)
                 ]
         if rows:
-            names, scale = styles(row["method"] for row in rows)
+            most = max(row["images"] for row in rows)
             tip = [
                 alt.Tooltip("method:N"),
                 alt.Tooltip("task:O"),
                 alt.Tooltip("images:Q", format=".1f"),
             ]
             axis = alt.Axis(labelAngle=0, labelOverlap=True)
-            chart = (
-                chart_of(rows)
-                .mark_bar()
+            charts = [
+                chart_of([row for row in rows if row["method"] == name])
+                .mark_bar(color=STRONG)
                 .encode(
                     alt.X("task:O", title="task the images came from", axis=axis),
-                    alt.Y("images:Q", title="images in memory"),
-                    alt.Color("method:N", scale=scale["color"], sort=names, legend=None),
+                    alt.Y("images:Q", title="images", scale=alt.Scale(domain=[0, most])),
                     tooltip=tip,
                 )
-                .properties(width=WIDTH // 2 - 30, height=110)
-                .facet(facet=alt.Facet("method:N", sort=names, title=None), columns=2)
-            )
+                .properties(width=WIDTH // 2 - 30, height=110, title=name)
+                for name in styles(row["method"] for row in rows)[0]
+            ]
+            chart = panels(charts)
             views.append(FigureView(str(at), spec_of(chart)))
     caption = "Images of each task that the memory holds after the last task, mean over seeds."
     return Figure(
-        "memory", "What the memory holds", caption, sweep_command("table3", []), tuple(views)
+        "memory", "What does the memory hold?", caption, sweep_command("table3", []), tuple(views)
     )
 
 
@@ -254,8 +287,9 @@ def _held(run: Run) -> list[int]:
 
 def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
     """Return the covariance of each augmentation (Eq. 5) against its forgetting gap (Eq. 4)."""
-    views = []
+    views, says = [], []
     for verdict in verdicts:
+        says += _found(verdict)
         rows = [
             {
                 "name": one.name,
@@ -279,7 +313,7 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
             "fg:Q", title="forgetting gap FG (Eq. 4)", scale=alt.Scale(zero=False, padding=15)
         )
         chart = alt.layer(
-            base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(
+            base.mark_point(filled=True, size=90, color=STRONG).encode(
                 x,
                 y,
                 tooltip=[
@@ -296,8 +330,27 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
     )
     return Figure(
         "proposition",
-        "Proposition 1: covariance against forgetting gap",
+        "Does Proposition 1 hold?",
         caption,
         sweep_command("proposition", []),
         tuple(views),
+        tuple(says),
     )
+
+
+def _found(verdict: Verdict) -> list[str]:
+    """Return what was found on a stream in sentences."""
+    pairs = sum(border.pairs for border in verdict.borders)
+    failed = pairs - sum(border.agree for border in verdict.borders)
+    overruled = sum(border.overruled for border in verdict.borders)
+    return [
+        f"{verdict.stream}: the lower covariance goes with the smaller gap in "
+        f"{100 * verdict.holds:.0f} % of {pairs} pairs of augmentations "
+        f"({verdict.gap.words('models')}).",
+        f"In {overruled} of the {failed} pairs where it does not, the bias part of the gap "
+        "decides, of which the proposition does not speak.",
+        f"Covariance against accuracy: {verdict.accuracy.words('augmentations')} (expected: "
+        "negative).",
+        f"Covariance against forgetting: {verdict.forgetting.words('augmentations')} (expected: "
+        "positive).",
+    ]

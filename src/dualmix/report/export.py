@@ -13,7 +13,7 @@ from dualmix.runs.records import Collection, single_numbers
 from dualmix.store.files import make_folder, write_bytes
 
 FORMATS = ("csv", "parquet")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 """With these a spreadsheet takes text for a formula."""
 
 
@@ -49,9 +49,9 @@ def export(collection: Collection, out: Path, format_: str) -> Path:
     table = rows(collection)
     if format_ == "csv":
         lines = io.StringIO()
-        writer = csv.DictWriter(lines, list(table[0]) if table else ["run"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: cell(one) for name, one in record.items()} for record in table)
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(map(as_cell, table[0] if table else ["run"]))
+        writer.writerows(map(as_cell, record.values()) for record in table)
         write_bytes(path, lines.getvalue().encode())
         return path
     try:
@@ -75,7 +75,7 @@ def _flat(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | tuple | dict) else value
 
 
-def cell(value: Any) -> Any:
+def as_cell(value: Any) -> Any:
     """Return a value that a spreadsheet shows and neither runs nor obeys: names are anyone's."""
     if not isinstance(value, str):
         return value

@@ -9,7 +9,7 @@
       return new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).json();
     })());
   };
-  const figures = unpacker("figures-data"), runs = unpacker("runs-data");
+  const figures = unpacker("figures-data"), curves = unpacker("curves-data"), runs = unpacker("runs-data");
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const make = (tag, text, attributes = {}) => {
     const node = document.createElement(tag);
@@ -31,28 +31,70 @@
       title: { color: ink, fontSize: 12, fontWeight: 500, anchor: "start" }, text: { color: ink }, view: { stroke: line },
     };
   };
+  // On the page panels stand in as many columns as fit, and the legend is one of buttons: it wraps, and a click works.
+  // On a dark page the blue and the grey of the figures are lighter.
+  const lit = (spec) => (dark.matches ? JSON.parse(JSON.stringify(spec).replaceAll("#0072b2", "#4fb0ea").replaceAll("#7f7f7f", "#a6a6a6")) : spec);
   const fitted = (spec, width) => {
     spec = structuredClone(spec);
-    const legends = (part) => {
-      for (const [name, value] of Object.entries(part)) {
-        if (name === "legend" && value && value.columns) value.columns = Math.max(1, Math.min(8, Math.floor(width / 130)));
-        else if (value && typeof value === "object" && name !== "data" && name !== "datasets") legends(value);
+    const parts = spec.concat;
+    if (parts) {
+      const narrow = width < 600, tiles = parts.every((part) => part.width === part.height), small = parts[0].width < 200;
+      const longest = Math.max(0, ...Object.values(spec.datasets ?? {}).flat().map((row) => String(row.name ?? "").length));
+      const names = parts.some((part) => part.layer?.some((layer) => layer.encoding?.y?.field === "name"));
+      const least = tiles || small ? (narrow ? 165 : tiles ? 185 : 225) : 330;
+      spec.columns = Math.max(1, Math.min(parts.length, Math.floor(width / least)));
+      spec.spacing = narrow ? 12 : 20;
+      const beside = names ? Math.min(7 * longest, 150) + 48 : tiles ? 66 : small && narrow ? 72 : 104;
+      for (const part of parts) {
+        part.width = Math.min(small || tiles ? 420 : 700, Math.max(90, Math.floor(width / spec.columns) - beside));
+        if (tiles) {  // whole pixels per tile, else seams show
+          const tasks = part.encoding.x.axis.values.at(-1);
+          part.width = part.height = tasks * Math.max(2, Math.floor(Math.min(part.width, 200) / tasks));
+        }
+        if (small && narrow && !tiles) part.layer.forEach((layer) => { if (layer.encoding.y) layer.encoding.y.title = null; });
       }
-    };
-    legends(spec);
-    if (spec.hconcat) {
-      const side = width >= 640, parts = spec.hconcat;
-      for (const part of parts) part.width = side ? (width - 75 * parts.length - 20) / parts.length : width - 75;
-      if (!side) { spec.vconcat = parts; delete spec.hconcat; }
-    } else if (spec.facet) {
-      const narrow = width < 640, colour = spec.spec.encoding.color;
-      if (narrow && colour.legend !== null) colour.legend = { orient: "top" };
-      const room = width - (narrow || colour.legend === null ? 60 : 130);
-      spec.spec.width = Math.min(spec.spec.width, room);
-      spec.columns = Math.max(1, Math.floor(room / (spec.spec.width + 22)));
     } else {
       spec.width = "container";
       spec.autosize = { type: "fit-x", contains: "padding" };
+      for (const { encoding } of spec.layer ?? []) for (const look of Object.keys(looks)) if (encoding[look]?.scale) encoding[look].legend = null;
+    }
+    return spec;
+  };
+  const looks = { color: "stroke", strokeDash: "stroke-dasharray", shape: null };
+  const legend = (box, spec) => {
+    const place = box.querySelector(".legend");
+    place.replaceChildren();
+    if (!spec.params?.some((one) => one.name === "alone")) return;
+    const scales = Object.assign({}, ...spec.layer.map((layer) => layer.encoding));
+    for (const [i, name] of scales.color.scale.domain.entries()) {
+      const button = make("button", "", { type: "button", "aria-pressed": "false" });
+      const swatch = document.createElementNS("http://www.w3.org/2000/svg", "svg"), line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+      for (const [key, value] of Object.entries({ width: 28, height: 10, "aria-hidden": true })) swatch.setAttribute(key, value);
+      for (const [key, value] of Object.entries({ x1: 0, y1: 5, x2: 28, y2: 5, "stroke-width": 2.5, stroke: lit(scales.color.scale.range)[i], "stroke-dasharray": scales.strokeDash.scale.range[i].join(" ") })) line.setAttribute(key, value);
+      swatch.append(line);
+      button.append(swatch, make("span", name));
+      button.addEventListener("click", () => {
+        const alone = button.getAttribute("aria-pressed") !== "true";
+        place.querySelectorAll("button").forEach((other) => other.setAttribute("aria-pressed", String(alone && other === button)));
+        box.view.view.signal("alone", alone ? name : "").runAsync();
+      });
+      place.append(button);
+    }
+  };
+  // The curves that the reader ticked, in the looks of their order.
+  const ticked = async (box, spec) => {
+    const table = document.querySelector(`table[data-curves="${box.dataset.figure}"]`);
+    if (!table) return spec;
+    const { looks: all, lines } = await curves(), on = new Set([...table.querySelectorAll("input:checked")].map((one) => +one.dataset.line));
+    const chosen = lines[box.dataset.figure].filter((line) => on.has(line.place));
+    const names = chosen.map((line) => line.name), rows = chosen.flatMap((line) => line.rows), means = rows.map((row) => row.mean);
+    spec = structuredClone(spec);
+    spec.datasets = Object.fromEntries(Object.keys(spec.datasets).map((key) => [key, rows]));
+    for (const { encoding } of spec.layer) {
+      for (const [look, values] of Object.entries(all)) {
+        if (encoding[look]?.field) Object.assign(encoding[look], { scale: { domain: names, range: names.map((_, i) => values[i % values.length]) }, sort: names });
+      }
+      if (rows.length && encoding.y.scale) encoding.y.scale = { domain: [Math.max(0, Math.min(...means) - 3), Math.max(...means) + 3] };
     }
     return spec;
   };
@@ -60,10 +102,12 @@
   const drawn = async (box) => {
     const canvas = box.querySelector(".canvas"), width = canvas.clientWidth;
     box.dataset.width = width;
-    const view = await shown(box);
+    const view = await shown(box), spec = await ticked(box, view.spec);
     box.view?.finalize();
-    box.view = await vegaEmbed(canvas, fitted(view.spec, width), { actions: false, renderer: "svg", config: theme(dark.matches), tooltip: { theme: dark.matches ? "dark" : "light" } });
+    box.view = await vegaEmbed(canvas, lit(fitted(spec, width)), { actions: false, renderer: "svg", config: theme(dark.matches), tooltip: { theme: dark.matches ? "dark" : "light" } });
+    legend(box, spec);
     box.dataset.drawn = view.name;
+    box.dataset.turns = +(box.dataset.turns ?? 0) + 1;
   };
   const draw = (box) => { box.turn = Promise.allSettled([box.turn]).then(() => drawn(box)); };
   const boxes = [...document.querySelectorAll(".figure")];
@@ -95,15 +139,26 @@
   for (const box of boxes) {
     const file = (view, ending) => `${box.dataset.figure} ${view.name}`.toLowerCase().replace(/[^a-z0-9]+/g, "-") + ending;
     box.querySelector("select")?.addEventListener("change", () => draw(box));
-    box.querySelector(".pdf").addEventListener("click", async () => {
-      const view = await shown(box);
-      hand(bytes(view.pdf), "application/pdf", file(view, ".pdf"));
-    });
     box.querySelector(".svg").addEventListener("click", async () => {
       const view = await shown(box), config = { ...theme(false), background: "white" };
-      const drawing = await vegaEmbed(make("div"), structuredClone(view.spec), { actions: false, renderer: "svg", config });
+      const drawing = await vegaEmbed(make("div"), await ticked(box, structuredClone(view.spec)), { actions: false, renderer: "svg", config });
       hand(await drawing.view.toSVG(), "image/svg+xml", file(view, ".svg"));
       drawing.finalize();
+    });
+  }
+
+  for (const table of document.querySelectorAll("table[data-curves]")) {
+    const box = document.querySelector(`.figure[data-figure="${table.dataset.curves}"]`);
+    table.addEventListener("change", (event) => event.target.dataset.line && box && draw(box));
+  }
+
+  // What is empty is folded away until it is asked for.
+  for (const button of document.querySelectorAll("button.unfold")) {
+    const more = button.textContent;
+    button.addEventListener("click", () => {
+      const part = button.closest(".fold"), open = part.classList.toggle("unfolded");
+      button.textContent = open ? button.dataset.less : more;
+      part.querySelectorAll("th[data-full]").forEach((head) => { head.colSpan = open ? head.dataset.full : head.dataset.folded; });
     });
   }
 
@@ -116,8 +171,8 @@
   for (const button of document.querySelectorAll("table.sortable button.sort")) {
     button.addEventListener("click", () => {
       const head = button.closest("th"), table = button.closest("table"), index = head.cellIndex;
-      const body = [...table.tBodies].find((part) => !part.classList.contains("bounds"));
-      const rows = [...body.rows], values = new Map(rows.map((row) => [row, valueOf(row, button, index)]));
+      const bodies = [...table.tBodies].filter((part) => !part.classList.contains("bounds"));
+      const rows = bodies.flatMap((part) => [...part.rows]), values = new Map(rows.map((row) => [row, valueOf(row, button, index)]));
       const there = rows.filter((row) => values.get(row) !== "" && values.get(row) !== "–");
       const numeric = there.every((row) => !Number.isNaN(Number(values.get(row))));
       const first = numeric ? "descending" : "ascending", other = numeric ? "ascending" : "descending";
@@ -126,7 +181,8 @@
       there.sort((a, b) => sign * (numeric ? values.get(a) - values.get(b) : values.get(a).localeCompare(values.get(b))));
       table.querySelectorAll("th[aria-sort]").forEach((th) => th.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", way);
-      body.append(...there, ...rows.filter((row) => !there.includes(row)));
+      const order = [...there, ...rows.filter((row) => !there.includes(row))];
+      for (const part of bodies) part.append(...order.filter((row) => row.parentNode === part));
     });
   }
 

@@ -5,37 +5,45 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, date, datetime
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualmix.errors import DualmixError
+from dualmix.errors import ConfigError, DualmixError, StoreError
+from dualmix.folders import cache_folder
 from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.paper.proposition import verdicts
 from dualmix.paper.readings import TERMS
 from dualmix.report import commands
-from dualmix.report.calibration import calibrations
+from dualmix.report.calibration import Calibration, calibrations
 from dualmix.report.gallery import gallery
 from dualmix.report.speed import Speed
-from dualmix.report.tables import PairedTest, Summary, Table, interval_text
-from dualmix.report.text_tables import LEGEND, MARKS, p_text, place_text
+from dualmix.report.summary import p_text, paragraphs
+from dualmix.report.tables import Summary, Table
+from dualmix.report.text_tables import LEGEND, MARKS, place_text
+from dualmix.report.words import changes, interval_text, short
 from dualmix.runs.records import Collection, Content, Group, account
-from dualmix.store.files import make_folder
+from dualmix.store.files import make_folder, read_bytes, write_bytes
 
 if TYPE_CHECKING:
     from dualmix.report.charts import Figure
+    from dualmix.report.curves import AnyCurves
 
-LEVEL = 0.05
 BUNDLE = (
     "import sys, vl_convert; sys.stdout.reconfigure(encoding='utf-8'); "
     "print(vl_convert.javascript_bundle('window.vegaEmbed=vegaEmbed;', sys.argv[1]), end='')"
 )
 """Prints the JavaScript that draws the figures on the page."""
+MOST = 20
+"""Configurations of a stream that are shown before those with changed settings are folded away."""
 
 
 def html(
@@ -43,7 +51,8 @@ def html(
     *,
     figures_to: Path | None = None,
     speed: Speed | None = None,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    tell: Callable[[str], None] = lambda doing: None,
+    today: date | None = None,
 ) -> str:
     """Return the page.
 
@@ -53,8 +62,10 @@ def html(
         A folder that every figure is also written to, as svg and pdf.
     speed
         What a benchmark measured, to be shown too.
-    progress
-        Is told what is done, how many of it and of how many.
+    tell
+        Is told in words what is being done.
+    today
+        The day that the page says it was made on.
 
     Raises
     ------
@@ -70,85 +81,129 @@ def html(
             f"The page needs {fault.name}, which is not installed: pip install 'dualmix[report]' "
             "(--format md, tex and csv do without)."
         ) from fault
+    from dualmix.report.charts import COLOURS, DASHES, SHAPES
+    from dualmix.report.curves import any_curves
     from dualmix.report.figures import figures
+    from dualmix.report.pairs import verdict
 
     language = ".".join(altair.SCHEMA_VERSION.split(".")[:2])
-    with subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", BUNDLE, language], stdout=subprocess.PIPE, encoding="utf-8"
-    ) as bundling:  # it takes a second or two and keeps Python's lock: a process, not a thread
+    with bundled(language) as bundle:
+        tell("drawing the figures")
         collection, proposition = summary.collection, verdicts(summary.collection.runs)
         with altair.utils.schemapi.debug_mode(False):  # tests check the specs; checking is slow
-            drawn = figures(collection, proposition, speed)
-        shown = _rendered(drawn, language, figures_to, progress)
-        bundle, _ = bundling.communicate()
-    if bundling.returncode:
-        raise DualmixError("vl-convert could not make the page's JavaScript (see above).")
+            drawn = figures(summary, proposition, speed)
+            chosen = any_curves(summary.streams)
+        if figures_to is not None:
+            tell("writing svg and pdf files")
+            _write(drawn, language, figures_to)
+        tell("looking for images")
+        pictures = gallery(collection)
+        tell("writing the page")
+        script = bundle()
+    readings = calibrations(collection)
     here = files("dualmix.report")
     safe = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     raw = {
         name: here.joinpath(f"page.{name}").read_text(encoding="utf-8")
         for name in ("html", "css", "js")
     }
+    shown = {
+        figure.id: [{"name": view.name, "spec": view.spec} for view in figure.views]
+        for figure in drawn
+    }
+    shown |= {one.id: [{"name": one.stream.title, "spec": one.spec}] for one in chosen}
+    looks = {"color": COLOURS, "strokeDash": DASHES, "shape": SHAPES}
     return safe.from_string(raw["html"]).render(
         collection=collection,
         version=version("dualmix"),
-        nav=_nav(drawn, summary),
+        today=today or datetime.now(UTC).date(),
+        paragraphs=paragraphs(summary),
+        nav=_nav(drawn, summary, readings),
         subsets=[content for content in collection.contents(collection.plain) if content.subset],
+        streams=summary.streams,
+        chosen={one.id: one for one in chosen},
+        most=MOST,
         tables=summary.tables,
         blocks=_blocks,
         legend=LEGEND,
         marks=MARKS,
         text=interval_text,
         p_text=p_text,
-        verdict=_verdict,
+        changes=changes,
+        verdict=verdict,
         paired_tests=summary.paired_tests,
-        missing_pairs=commands.sweep_command("table1", ["er", "er+dualmix"]),
-        figures=drawn,
+        figures=[figure for figure in drawn if figure.views or figure.says],
+        absent=[figure for figure in drawn if not figure.views and not figure.says],
         verdicts=proposition,
         speed=speed,
-        calibrations=calibrations(collection),
+        calibrations=readings,
         terms=list(TERMS),
         paper_row=_paper_row,
-        gallery=gallery(collection),
-        plain=summary.others,
-        changed=summary.changed,
+        gallery=pictures,
         again=commands.rerun_command,
-        flag=commands.flag,
         css=_markup(raw["css"]),
         js=_markup(raw["js"]),
-        bundle=_markup(bundle),
+        bundle=_markup(script),
         figures_gzip=_packed(shown),
+        curves_gzip=_packed({"looks": looks, "lines": {one.id: _lines(one) for one in chosen}}),
         cells_json=_json(_cells(summary)),
         runs_gzip=_packed(_accounts(collection)),
     )
 
 
-def _rendered(
-    drawn: Sequence[Figure],
-    language: str,
-    figures_to: Path | None,
-    progress: Callable[[str, int, int], None],
-) -> dict[str, Any]:
-    """Return each figure's views with their pdf, and write them to a folder if one is given."""
+@contextmanager
+def bundled(language: str) -> Iterator[Callable[[], str]]:
+    """Make the JavaScript that draws, beside what the caller does; the call returns it.
+
+    It takes a second or two and keeps Python's lock, so that another process makes it. It is kept
+    in the cache folder, by the version of what made it.
+    """
+    path = _bundle_path(language)
+    if path is not None and path.is_file():
+        yield lambda: read_bytes(path).decode()
+        return
+    with subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", BUNDLE, language], stdout=subprocess.PIPE, encoding="utf-8"
+    ) as bundling:
+
+        def made() -> str:
+            bundle, _ = bundling.communicate()
+            if bundling.returncode:
+                raise DualmixError("vl-convert could not make the page's JavaScript (see above).")
+            if path is not None:
+                with suppress(StoreError):  # a folder that cannot be written costs a second
+                    make_folder(path.parent)
+                    write_bytes(path, bundle.encode())
+            return bundle
+
+        yield made
+
+
+def _bundle_path(language: str) -> Path | None:
+    """Return where the JavaScript is kept; none for a user without a home."""
+    given = os.environ.get("DUALMIX_CACHE")
+    try:
+        folder = Path(given) if given else cache_folder()
+    except ConfigError:
+        return None
+    return folder / "page" / f"vl-convert-{version('vl-convert-python')}-{language}.js"
+
+
+def _write(drawn: Sequence[Figure], language: str, folder: Path) -> None:
+    """Write each figure's views as svg and pdf."""
     from vl_convert import vegalite_to_pdf, vegalite_to_svg
 
-    if figures_to is not None:
-        make_folder(figures_to)
-    shown: dict[str, Any] = {}
-    for number, figure in enumerate(drawn):
-        progress("figures drawn", number, len(drawn))
-        shown[figure.id] = []
+    make_folder(folder)
+    for figure in drawn:
         for view in figure.views:
-            pdf = vegalite_to_pdf(view.spec, vl_version=language)
-            shown[figure.id].append(
-                {"name": view.name, "spec": view.spec, "pdf": base64.b64encode(pdf).decode()}
-            )
-            if figures_to is not None:
-                path = figures_to / _slug(f"{figure.id} {view.name}")
-                path.with_suffix(".pdf").write_bytes(pdf)
-                svg = vegalite_to_svg(view.spec, vl_version=language)
-                path.with_suffix(".svg").write_text(svg, encoding="utf-8")
-    return shown
+            path = folder / _slug(f"{figure.id} {view.name}")
+            path.with_suffix(".pdf").write_bytes(vegalite_to_pdf(view.spec, vl_version=language))
+            svg = vegalite_to_svg(view.spec, vl_version=language)
+            path.with_suffix(".svg").write_text(svg, encoding="utf-8")
+
+
+def _lines(curves: AnyCurves) -> list[dict[str, Any]]:
+    return [{"place": one.place, "name": one.name, "rows": one.rows} for one in curves.lines]
 
 
 def _markup(content: str) -> Any:
@@ -182,26 +237,46 @@ def _accounts(collection: Collection) -> dict[str, Any]:
     }
 
 
-def _nav(drawn: Sequence[Figure], summary: Summary) -> list[tuple[str, str]]:
+def _nav(
+    drawn: Sequence[Figure], summary: Summary, readings: Sequence[Calibration]
+) -> list[tuple[str, str]]:
     return [
-        *((f"table{number}", f"Table {number}") for number in (1, 2, 3)),
-        ("paired", "Pairs"),
-        *((figure.id, figure.id.replace("figure", "Fig. ").capitalize()) for figure in drawn),
-        ("calibration", "Calibration"),
-        ("gallery", "Gallery"),
-        *([("others", "Others")] if summary.others else []),
-        *([("configurations", "Configurations")] if summary.changed else []),
-        ("runs", "Runs"),
+        ("summary", "Summary"),
+        *([("configurations", "What was run")] if summary.streams else []),
+        *(
+            (figure.id, SHORT.get(figure.id, figure.id.capitalize()))
+            for figure in drawn
+            if figure.views or figure.says
+        ),
+        ("table1", "The paper's tables"),
+        *([("calibration", "Readings")] if readings else []),
+        *([("gallery", "Images"), ("runs", "All runs")] if summary.collection.runs else []),
         ("left-out", "Left out"),
     ]
 
 
-def _blocks(table: Table) -> Iterator[tuple[Content | None, str, int]]:
-    """Yield the headings over a table's columns: images, title and number of columns."""
-    for (content, title), some in groupby(
-        table.columns, key=lambda column: (column.content, column.title)
-    ):
-        yield content, title, len(list(some))
+SHORT = {
+    "paired": "DualMix adds",
+    "curves": "Over tasks",
+    "errors": "Errors",
+    "norms": "Head",
+    "figure2": "Augmentations",
+    "figure5": "Mean variance",
+    "proposition": "Proposition 1",
+    "bench": "Cost",
+    "heatmap": "Task by task",
+}
+"""What a figure is called in the list of sections."""
+
+
+def _blocks(table: Table) -> Iterator[tuple[Content | None, str, int, int]]:
+    """Yield the headings over a table's columns: images, title, number of columns, and how many of
+    them have a run.
+    """
+    columns = zip(table.columns, table.filled(), strict=True)
+    for (content, title), some in groupby(columns, key=lambda one: (one[0].content, one[0].title)):
+        filled = [full for _, full in some]
+        yield content, title, len(filled), sum(filled)
 
 
 def _cells(summary: Summary) -> dict[str, Any]:
@@ -239,29 +314,20 @@ def _cells(summary: Summary) -> dict[str, Any]:
             "command": test.command,
             "runs": [],
         }
-    for name, groups in (("other", summary.others), ("changed", summary.changed)):
-        for number, group in enumerate(groups):
+    for number, stream in enumerate(summary.streams):
+        for place, group in enumerate(stream.groups):
             facts = [
                 [score.replace("_", " "), interval_text(group.interval(score), 2)]
-                for score in ("average_accuracy", "forgetting")
+                for score in ("average_accuracy", "forgetting", "anytime_accuracy")
             ]
-            facts += [[path, f"{value} (not the preset's)"] for path, value in group.changed]
-            said[f"{name}-{number}"] = {
-                "title": f"{group.label}, {group.content.title}",
+            facts += [[path, f"{short(value)} (not the preset's)"] for path, value in group.changed]
+            said[f"group-{number}-{place}"] = {
+                "title": f"{group.label}, {stream.title}",
                 "facts": facts,
                 "command": commands.rerun_command(group),
                 "runs": [run.name for run in group.runs],
             }
     return said
-
-
-def _verdict(test: PairedTest) -> str:
-    if test.holm is None:
-        return "too few seeds"
-    if test.holm >= LEVEL:
-        return "not told apart"
-    better = (test.difference.mean > 0) == (test.score == "average_accuracy")
-    return f"{'better' if better else 'worse'} with DualMix"
 
 
 def _paper_row(row: str) -> str:

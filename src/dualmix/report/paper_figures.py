@@ -11,80 +11,54 @@ import altair as alt
 import numpy as np
 
 from dualmix.paper.grids import OPERATORS, SCATTER
-from dualmix.paper.proposition import rank_correlation
+from dualmix.paper.proposition import Correlation, rank_correlation
 from dualmix.report.charts import (
-    COLOURS,
     GREY,
     HEIGHT,
+    STRONG,
     WIDTH,
     Figure,
     FigureView,
-    Place,
+    Line,
     Record,
     axis_about,
     by_place,
     chart_of,
-    lines_over_tasks,
-    points,
-    side_by_side,
+    panels,
+    small_multiple,
+    small_multiples,
     spec_of,
     spread,
-    styles,
 )
 from dualmix.report.commands import sweep_command
 from dualmix.report.tables import mean_curve
+from dualmix.report.words import counted, listed
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Group, Run
 
 PLAIN = "none (er)"
 
 
-def over_tasks(collection: Collection, name: str, title: str, score: str, y: str) -> Figure:
-    """Return a score after each task (Eqs. 14 and 15), one line per method."""
-    views = []
-    for at, groups in by_place(collection.plain):
-        rows = [
-            row
-            for g in groups
-            if g.tasks > 1
-            for row in points(mean_curve(g, score), method=g.label)
-        ]
-        if rows:
-            tasks = max(g.tasks for g in groups)
-            views.append(FigureView(str(at), spec_of(lines_over_tasks(rows, y, tasks=tasks))))
-    caption = (
-        "Mean over seeds after each task; the band is the 95 % interval (none for a single seed), "
-        "cut where it would hide the lines. "
-    )
-    return Figure(
-        name,
-        title,
-        f"{caption}Click a method in the legend to see it alone.",
-        sweep_command("table1", []),
-        tuple(views),
-    )
-
-
-def _bars(rows: list[Record], y: str, order: list[str]) -> Any:
+def _dots(rows: list[Record], x: str, order: list[str]) -> Any:
     """Return one value per name with its interval, the number written beside it."""
     base = chart_of(rows)
-    x = alt.X("name:N", sort=order, title=None, axis=alt.Axis(labelAngle=-30))
+    y = alt.Y("name:N", sort=order, title=None, axis=alt.Axis(labelLimit=150))
     tip = [
         alt.Tooltip("name:N", title="augmentation"),
-        alt.Tooltip("text:N", title=y),
+        alt.Tooltip("text:N", title=x),
         alt.Tooltip("n:Q", title="runs"),
     ]
     scale = alt.Scale(domain=list(axis_about(rows)))
     rule = base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(
-        x, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q")
+        alt.X("low:Q", title=x, scale=scale), alt.X2("high:Q"), y
     )
-    dot = base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(
-        x, alt.Y("mean:Q", scale=scale), tooltip=tip
+    dot = base.mark_point(filled=True, size=90, color=STRONG).encode(
+        alt.X("mean:Q", scale=scale), y, tooltip=tip
     )
-    label = base.mark_text(dx=8, align="left", fontSize=11).encode(
-        x, alt.Y("mean:Q"), text=alt.Text("mean:Q", format=".1f")
+    label = base.mark_text(dy=-10, fontSize=12).encode(
+        alt.X("mean:Q"), y, text=alt.Text("mean:Q", format=".1f")
     )
-    return alt.layer(rule, dot, label).properties(width=WIDTH // 2 - 20, height=HEIGHT - 60)
+    return alt.layer(rule, dot, label).properties(width=WIDTH // 2 - 20, height=30 * len(rows) + 10)
 
 
 def _augmentation(group: Group) -> str | None:
@@ -105,88 +79,125 @@ def _only(group: Group, *paths: str) -> bool:
 
 def figure2(collection: Collection) -> Figure:
     """Return Figure 2: accuracy and forgetting of ER under each augmentation."""
-    views = []
+    views, says = [], []
     order = [PLAIN, *OPERATORS, *(name for name in SCATTER if name not in OPERATORS)]
     for at, groups in by_place(g for g in collection.groups if _augmentation(g)):
         named = {name: g for g in groups if (name := _augmentation(g))}
         if len(named) < 2 or not named.keys() - {PLAIN, "standard"}:
             continue
         charts = []
-        for score, y in (
+        for score, title in (
             ("average_accuracy", "average accuracy, %"),
             ("forgetting", "average forgetting, %"),
         ):
             rows = [{"name": n, **spread(i)} for n, g in named.items() if (i := g.interval(score))]
-            charts.append(
-                _bars(rows, y, [n for n in order if n in named] + sorted(named.keys() - set(order)))
-            )
-        views.append(FigureView(str(at), spec_of(alt.hconcat(*charts))))
+            names = [n for n in order if n in named] + sorted(named.keys() - set(order))
+            charts.append(_dots(rows, title, names))
+            if score == "average_accuracy":
+                ranked = sorted(rows, key=lambda row: -float(row["mean"]))
+                named_ = listed([f"{row['name']} {row['mean']:.1f}" for row in ranked])
+                says.append(f"{at}, accuracy in per cent from best to worst: {named_}.")
+        views.append(FigureView(str(at), spec_of(panels(charts))))
     caption = (
         "ER, and ER with a view of the rehearsed batch under each augmentation; the line is the "
-        "95 % interval. The paper shows accuracy."
+        "95 % interval. The paper's Figure 2 shows accuracy."
     )
     return Figure(
-        "figure2", "Figure 2: augmentations", caption, sweep_command("figure2", []), tuple(views)
+        "figure2",
+        "Which augmentation helps? (Figure 2)",
+        caption,
+        sweep_command("figure2", []),
+        tuple(views),
+        tuple(says),
     )
 
 
-def error_figure(collection: Collection, name: str, title: str, label: str) -> Figure:
-    """Return Figure 4 or 6: which way a method errs, one line per memory."""
-    views = []
-    for content in collection.contents(collection.plain):
-        groups = [
-            g
-            for g in collection.plain
-            if g.label == label and g.content == content and g.memory is not None
-        ]
-        charts = []
-        for score, y in (("er_new_old", "er(n,o), %"), ("er_old_new", "er(o,n), %")):
-            rows = [
-                r
-                for g in groups
-                for r in points(mean_curve(g, score), memory=f"memory {g.memory:,}")
-            ]
-            if rows:
+ERRORS = {
+    "er_new_old": "new taken for old, er(n,o), %",
+    "er_old_new": "old taken for new, er(o,n), %",
+}
+BASE, ADAPTED = "er", "er+adpmix"
+"""Whose errors Figures 4 and 6 show."""
+
+
+def errors(collection: Collection) -> Figure:
+    """Return Figures 4 and 6 as one: which way ER errs, and ER with AdpMix, on the same axes."""
+    views, says = [], []
+    for at, groups in by_place(g for g in collection.plain if g.label in (BASE, ADAPTED)):
+        charts, ends = [], {}
+        for score, title in ERRORS.items():
+            lines = [Line(g.label, mean_curve(g, score), g.label == ADAPTED) for g in groups]
+            lines = [line for line in lines if any(line.curve)]
+            if lines:
                 tasks = max(g.tasks for g in groups)
-                chart = lines_over_tasks(
-                    rows, y, tasks=tasks, field="memory", domain=(0, 100), alone=False
+                charts.append(
+                    small_multiple(title, lines, "share of errors, %", (0, 100), tasks, 220)
                 )
-                charts.append(chart.properties(width=WIDTH // 2 - 20, height=HEIGHT - 40))
+            for line in lines:
+                last = [one for one in line.curve if one][-1]
+                ends[line.name, score] = f"{last.mean:.0f} % ({counted(last.n, 'seed')})"
         if charts:
-            views.append(FigureView(str(Place(content)), spec_of(side_by_side(charts))))
+            views.append(FigureView(str(at), small_multiples(charts)))
+            said = [
+                f"{label} takes {ends[label, 'er_old_new']} of its errors on old classes for new "
+                f"ones and {ends[label, 'er_new_old']} of those on new classes for old ones"
+                for label in (BASE, ADAPTED)
+                if (label, "er_old_new") in ends and (label, "er_new_old") in ends
+            ]
+            says += [f"{at}, after the last task: {'; '.join(said)}."] if said else []
     caption = (
-        "er(n,o): share of the errors on new classes that are taken for old ones; er(o,n): share "
-        "of the errors on old classes that are taken for new ones. Bands are 95 % intervals."
+        "Of the errors on old classes, the share that is taken for a new class, and the other way "
+        "round. Grey: er (the paper's Figure 4); blue: er+adpmix (Figure 6). Bands are 95 % "
+        "intervals of three seeds or more."
     )
-    return Figure(name, title, caption, sweep_command("table3", [label]), tuple(views))
+    return Figure(
+        "errors",
+        "Which way does it err? (Figures 4 and 6)",
+        caption,
+        sweep_command("table3", [BASE, ADAPTED]),
+        tuple(views),
+        tuple(says),
+    )
+
+
+MEASURES = {
+    "mean_variance": "m-bar over draws (Eq. 6 as written)",
+    "sample_spread": "m-bar* over images",
+}
+"""What Figure 5 has on its horizontal axis, in two readings."""
 
 
 def figure5(collection: Collection) -> Figure:
     """Return Figure 5: m-bar of each augmentation (Eq. 6), in both readings, against the accuracy
     that it gives.
     """
-    views = []
+    views, says = [], []
     for at, groups in by_place(g for g in collection.groups if _scattered(g)):
-        charts = [
-            _scatter(rows, title)
-            for measure, title in (
-                ("mean_variance", "m-bar, deviation over draws (Eq. 6 as written)"),
-                ("sample_spread", "m-bar*, deviation over images"),
-            )
-            if len(rows := [row for group in groups if (row := _point(group, measure))]) > 1
-        ]
+        charts = []
+        for measure, title in MEASURES.items():
+            rows = [row for group in groups if (row := _point(group, measure))]
+            if len(rows) > 1:
+                ranks = rank_correlation([row["m"] for row in rows], [row["mean"] for row in rows])
+                charts.append(_scatter(rows, title, ranks))
+                says.append(f"{at}, {title}: {ranks.words('augmentations')}.")
         if charts:
-            views.append(FigureView(str(at), spec_of(alt.hconcat(*charts))))
+            views.append(FigureView(str(at), spec_of(panels(charts))))
+    says += (
+        ["The paper expects the lower mean variance with the higher accuracy, so a negative rho."]
+        if says
+        else []
+    )
     caption = (
         "Each augmentation's mean variance on the memory, averaged over the borders from task 2 "
         "on, against what training with it gave. The paper expects: the lower, the better."
     )
     return Figure(
         "figure5",
-        "Figure 5: mean variance against accuracy",
+        "Is the steadier augmentation the better one? (Figure 5)",
         caption,
         sweep_command("figure5", []),
         tuple(views),
+        tuple(says),
     )
 
 
@@ -200,10 +211,9 @@ def _point(group: Group, measure: str) -> Record | None:
     return {"name": _scattered(group), "m": mean, **spread(accuracy), "m_text": f"{mean:.2e}"}
 
 
-def _scatter(rows: list[Record], name: str) -> Any:
+def _scatter(rows: list[Record], name: str, ranks: Correlation) -> Any:
     """Return accuracy over a measure, with the rank correlation of the two as title."""
     both = [(row["m"], row["mean"]) for row in rows]
-    ranks = rank_correlation([row["m"] for row in rows], [row["mean"] for row in rows])
     width, height = WIDTH // 2 - 20, HEIGHT - 40
     sides = _sides([row["name"] for row in rows], both, width - 60, height)
     base = chart_of([{**row, "side": side} for row, side in zip(rows, sides, strict=True)])
@@ -225,14 +235,18 @@ def _scatter(rows: list[Record], name: str) -> Any:
         base.mark_rule(color=GREY, clip=True).encode(
             x, alt.Y("low:Q", title=title, scale=scale), alt.Y2("high:Q")
         ),
-        base.mark_point(filled=True, size=90, color=COLOURS[0]).encode(x, y, tooltip=tip),
+        base.mark_point(filled=True, size=90, color=STRONG).encode(x, y, tooltip=tip),
         *(
             base.transform_filter(f"datum.side == '{side}'")
             .mark_text(**_SIDES[side])
             .encode(x, y, text="name:N")
             for side in dict.fromkeys(sides)
         ),
-    ).properties(width=width, height=height, title=ranks.words("augmentations"))
+    ).properties(
+        width=width,
+        height=height,
+        title=f"rho {ranks.rho:+.2f}" if ranks.rho is not None else "no ranking",
+    )
 
 
 _SIDES: dict[str, dict[str, Any]] = {
@@ -292,56 +306,3 @@ def _measured(run: Run, measure: str) -> float | None:
         if record["task"] > 1 and own in record.get("operators", {})
     ]
     return float(np.mean(values)) if values else None
-
-
-def figure7(collection: Collection) -> Figure:
-    """Return Figure 7: the training time of every method."""
-    views = []
-    for at, groups in by_place(collection.plain):
-        rows: list[Record] = []
-        for group in groups:
-            minutes = [
-                run.times["train_seconds"] / 60
-                for run in group.runs
-                if run.times.get("train_seconds")
-            ]
-            if minutes and group.label not in ("iid-offline", "iid-online"):
-                rows.append({"method": group.label, **spread(metrics.interval(minutes))})
-        if not rows:
-            continue
-        names, _ = styles(row["method"] for row in rows)
-        across = alt.Scale(domain=list(axis_about(rows, zero=True)))
-        base = chart_of([{**row, "end": min(row["high"], across.domain[1])} for row in rows])
-        y = alt.Y("method:N", sort=names, title=None)
-        tip = [
-            alt.Tooltip("method:N"),
-            alt.Tooltip("text:N", title="minutes"),
-            alt.Tooltip("n:Q", title="runs"),
-        ]
-        chart = alt.layer(
-            base.mark_bar(color=COLOURS[0], opacity=0.75, height={"band": 0.6}).encode(
-                alt.X("mean:Q", title="training time, minutes", scale=across), y, tooltip=tip
-            ),
-            base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(
-                alt.X("low:Q"), alt.X2("high:Q"), y
-            ),
-            base.mark_text(align="left", dx=6, fontSize=11).encode(
-                alt.X("end:Q"), y, text=alt.Text("mean:Q", format=".1f")
-            ),
-        ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
-        views.append(FigureView(str(at), spec_of(chart)))
-    views.sort(key=lambda view: view.name != "CIFAR-100, memory 2,000")
-    hosts = sorted(
-        {str(run.facts.get("host", {}).get("processor", "?")) for run in collection.runs}
-    )
-    caption = (
-        "Time spent training, without testing; the paper shows CIFAR-100 with a memory of 2,000. "
-        f"Measured on: {', '.join(hosts) or '-'}. Runs that share a machine slow each other down."
-    )
-    return Figure(
-        "figure7",
-        "Figure 7: running time",
-        caption,
-        sweep_command("table1", [], "cifar100", 2000),
-        tuple(views),
-    )

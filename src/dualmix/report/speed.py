@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dualmix.errors import DualmixError
+from dualmix.errors import DualmixError, StoreError
+from dualmix.store.files import read_bytes
 
 MAKE = "python -m benchmarks --out FILE"
 """The command that writes a record."""
@@ -89,7 +90,7 @@ def read_speed(path: Path) -> Speed:
         There is no such file, or it is not such a record.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(read_bytes(path))
         speed = Speed(
             tuple(
                 Row(**{name: value for name, value in row.items() if name != "verdict"})
@@ -98,11 +99,9 @@ def read_speed(path: Path) -> Speed:
             tuple(Stage(**stage) for stage in record["scale"]),
             f"{record['host']['processor']}, torch {record['versions']['torch']}, one thread",
         )
-    except OSError as fault:
-        raise DualmixError(
-            f"{path} cannot be read ({fault.strerror}): `{MAKE}` makes one."
-        ) from fault
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+    except StoreError as fault:
+        raise DualmixError(f"{fault} `{MAKE}` makes a record of speed.") from fault
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
         raise DualmixError(
             f"{path} is no record of `{MAKE}` ({type(fault).__name__}: {fault})."
         ) from fault

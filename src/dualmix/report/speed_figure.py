@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
@@ -11,10 +11,12 @@ from dualmix.report.charts import (
     COLOURS,
     GREY,
     HEIGHT,
+    STRONG,
     WIDTH,
     Figure,
     FigureView,
     chart_of,
+    panels,
     spec_of,
 )
 from dualmix.report.speed import MAKE, Row, Speed, Stage
@@ -36,7 +38,35 @@ def benchmark(speed: Speed) -> Figure:
         "the verdict in words; unclear where the quartiles straddle it. "
         f"Measured on: {speed.where}."
     )
-    return Figure("bench", "Benchmark", caption, MAKE, tuple(views))
+    return Figure("bench", QUESTION, caption, MAKE, tuple(views), tuple(_costs(speed.rows)))
+
+
+QUESTION = "What does it cost? (Figure 7)"
+
+
+def no_benchmark() -> Figure:
+    """Return what stands in place of a benchmark: times of runs that share a machine are none."""
+    return Figure("bench", QUESTION, "", f"{MAKE} && dualmix report --bench FILE")
+
+
+def _costs(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what DualMix costs on each host that was measured with it and without."""
+    ratios = {(row.group, row.name): row.ratio for row in rows if row.unit == "s" and row.ratio}
+    for (group, name), ratio in ratios.items():
+        host, plus, addition = name.rpartition("+")
+        alone = ratios.get((group, host))
+        if plus and addition == "dualmix" and alone:
+            yield (
+                f"A step of {name} takes {ratio / alone:.2f} times as long as one of {host} "
+                f"({ratio:.2f} and {alone:.2f} times the bare step)."
+            )
+    if ratios:
+        dear = max(ratios, key=lambda at: ratios[at] or 0)
+        yield f"The dearest is {dear[1]}: {ratios[dear]:.2f} times the first row of its group."
+    yield (
+        "Ratios were measured in turns on one core. The paper's Figure 7 shows minutes of whole "
+        "runs; those of this store shared their cores, so they are not drawn."
+    )
 
 
 def _ratios(measured: Sequence[Row]) -> Any:
@@ -53,17 +83,20 @@ def _ratios(measured: Sequence[Row]) -> Any:
         }
         for row in measured
     ]
+    widest = 1.5 * max(
+        max(row.high or 0, row.limit or 0) for row in measured
+    )  # room for the words behind the last
     base = chart_of(rows)
     y = alt.Y(
-        "name:N", sort=[row.name for row in measured], title=None, axis=alt.Axis(labelLimit=260)
+        "name:N", sort=[row.name for row in measured], title=None, axis=alt.Axis(labelLimit=140)
     )
     tip = [alt.Tooltip("name:N"), alt.Tooltip("text:N", title="ratio"), alt.Tooltip("limit:Q")]
     limits = base.transform_filter("datum.limit !== null")
     return alt.layer(
         base.mark_rule(strokeWidth=2, color=GREY).encode(
-            alt.X("low:Q", title="ratio"), alt.X2("high:Q"), y
+            alt.X("low:Q", title="ratio", scale=alt.Scale(domain=[0, widest])), alt.X2("high:Q"), y
         ),
-        base.mark_point(filled=True, size=70, color=COLOURS[0]).encode(
+        base.mark_point(filled=True, size=70, color=STRONG).encode(
             alt.X("ratio:Q"), y, tooltip=tip
         ),
         limits.mark_tick(thickness=3, size=18, color=COLOURS[3]).encode(alt.X("limit:Q"), y),
@@ -86,7 +119,7 @@ def _growth(stages: Sequence[Stage]) -> Any:
     tip = [alt.Tooltip("images:Q", format=","), alt.Tooltip("classes:Q", format=",")]
     charts = [
         chart_of(rows)
-        .mark_line(point=alt.OverlayMarkDef(color=COLOURS[0]), color=COLOURS[0])
+        .mark_line(point=alt.OverlayMarkDef(color=STRONG), color=STRONG)
         .encode(
             x,
             alt.Y(f"{field}:Q", title=title),
@@ -95,4 +128,4 @@ def _growth(stages: Sequence[Stage]) -> Any:
         .properties(width=WIDTH // 2 - 30, height=HEIGHT - 80)
         for field, title in (("ms", "ms per step"), ("mb", "memory, MB"))
     ]
-    return alt.hconcat(*charts)
+    return panels(charts)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dualmix.paper.numbers import (
     Published,
 )
 from dualmix.report import commands
+from dualmix.report.words import STREAM
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Content, Group
 
@@ -79,6 +81,24 @@ class Table:
     rows: Mapping[str, Sequence[Cell]]
     bounds: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
 
+    @property
+    def number(self) -> str:
+        """What the paper calls it."""
+        return self.name.replace("table", "Table ")
+
+    def filled(self) -> list[bool]:
+        """Return for each column whether a run of the store stands in it, or below a bound."""
+        filled = [
+            any(cells[at].ours for cells in self.rows.values()) for at in range(len(self.columns))
+        ]
+        for cells in self.bounds.values():
+            at = 0
+            for cell in cells:
+                if cell.ours and not any(filled[at : at + cell.span]):
+                    filled[at] = True
+                at += cell.span
+        return filled
+
     def cells(self) -> list[Cell]:
         """Return all cells, row by row."""
         return [
@@ -106,7 +126,7 @@ def paper_tables(collection: Collection) -> list[Table]:
     return [
         _table(
             "table1",
-            "Table 1: average accuracy",
+            "Average accuracy",
             "After the last task, in per cent; higher is better.",
             collection,
             {"average_accuracy": _by_memory(ACCURACY, 9)},
@@ -115,7 +135,7 @@ def paper_tables(collection: Collection) -> list[Table]:
         ),
         _table(
             "table2",
-            "Table 2: average forgetting",
+            "Average forgetting",
             "After the last task, in per cent; lower is better.",
             collection,
             {"forgetting": _by_memory(FORGETTING, 9)},
@@ -123,7 +143,7 @@ def paper_tables(collection: Collection) -> list[Table]:
         ),
         _table(
             "table3",
-            "Table 3: the parts of DualMix",
+            "The parts of DualMix",
             "Average accuracy (higher is better) and forgetting (lower is better), in per cent.",
             collection,
             three,
@@ -247,15 +267,39 @@ def _best(rows: Mapping[str, Sequence[Cell]], columns: Sequence[Column]) -> dict
     result = {label: list(cells) for label, cells in rows.items()}
     for number, column in enumerate(columns):
         sign = -1 if column.score == "forgetting" else 1
-        ours = {label: sign * c[number].ours.mean for label, c in result.items() if c[number].ours}  # type: ignore[union-attr]
+        ours = {label: one for label, c in result.items() if (one := c[number].ours)}
         paper = {label: sign * c[number].paper[0] for label, c in result.items() if c[number].paper}  # type: ignore[index]
+        first = best_of(ours, sign)
         for label, cells in result.items():
             cells[number] = replace(
                 cells[number],
-                best=len(ours) > 1 and ours.get(label) == max(ours.values()),
+                best=label == first,
                 paper_best=len(paper) > 1 and paper.get(label) == max(paper.values()),
             )
     return result
+
+
+def best_of(rows: Mapping[str, metrics.Interval], sign: int) -> str | None:
+    """Return the name of the best, or none where no row can be called so.
+
+    A single seed is the best of nothing. Another row stands in its way if it has another number of
+    seeds and the two intervals meet, or one of them has none.
+
+    Parameters
+    ----------
+    sign
+        1 where higher is better, -1 where lower is.
+    """
+    if len(rows) < 2:
+        return None
+    name = max(rows, key=lambda label: sign * rows[label].mean)
+    best = rows[name]
+    clear = all(
+        other.n == best.n or abs(best.mean - other.mean) > best.half + other.half
+        for label, other in rows.items()
+        if label != name
+    )
+    return name if best.n > 1 and clear else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +308,8 @@ class PairedTest:
 
     Attributes
     ----------
+    changed
+        Settings in which both differ from their presets.
     difference
         With minus without, in points.
     p
@@ -277,6 +323,7 @@ class PairedTest:
     label: str
     content: Content
     memory: int | None
+    changed: tuple[tuple[str, Any], ...]
     score: Score
     difference: metrics.Interval
     seeds: tuple[int, ...]
@@ -320,15 +367,22 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 
 
 def paired_tests(collection: Collection) -> list[PairedTest]:
-    """Return every "A+DualMix against A" that the store has paired seeds for."""
-    places = {(g.label, g.content, g.memory): g for g in collection.plain}
+    """Return every "A+DualMix against A" that the store has paired seeds for, all other settings
+    equal; whole streams as their presets say come first.
+    """
+    places = {
+        (g.label, g.content, g.memory, repr(g.changed)): g
+        for g in sorted(
+            collection.groups, key=lambda g: (STREAM in dict(g.changed), bool(g.changed))
+        )
+    }
     scores: tuple[Score, ...] = ("average_accuracy", "forgetting")
     result: list[PairedTest] = []
     for score in scores:
         some = []
-        for (label, content, memory), group in places.items():
+        for (label, content, memory, changed), group in places.items():
             base, plus, addition = label.rpartition("+")
-            other = places.get((base, content, memory))
+            other = places.get((base, content, memory, changed))
             if not plus or addition != "dualmix" or other is None:
                 continue
             a, b = group.values(score), other.values(score)
@@ -336,15 +390,14 @@ def paired_tests(collection: Collection) -> list[PairedTest]:
             if not seeds:
                 continue
             differences = [a[seed] - b[seed] for seed in seeds]
-            command = commands.sweep_command(
-                "table1", [base, label], content.name, memory, max(seeds) + 1
-            )
+            command = " && ".join(map(commands.rerun_command, (other, group)))
             some.append(
                 PairedTest(
                     base,
                     label,
                     content,
                     memory,
+                    group.changed,
                     score,
                     metrics.interval(differences),
                     seeds,
@@ -357,47 +410,108 @@ def paired_tests(collection: Collection) -> list[PairedTest]:
     return result
 
 
-@dataclass(frozen=True)
-class Summary:
-    """All that is tabulated of a store: built once, then written as a page or as text.
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Configurations that learned from the same images for the same number of tasks.
 
     Attributes
     ----------
-    others
-        Groups as their presets say that no table of the paper has: other rows, data or memories.
+    title
+        The data set, what it is one of where the store has two of that name, and the length.
+    plain
+        As their presets say, in the order of the paper's tables.
     changed
-        Groups that differ from their preset.
+        With other settings of the method, the network or the stream.
     """
 
+    title: str
+    content: Content
+    first: int | None
+    plain: tuple[Group, ...]
+    changed: tuple[Group, ...]
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """All configurations."""
+        return self.plain + self.changed
+
+    @property
+    def memory(self) -> int | None:
+        """The memory that all have who have one; none where they differ."""
+        sizes = {group.memory for group in self.groups} - {None}
+        return sizes.pop() if len(sizes) == 1 else None
+
+
+def streams(collection: Collection) -> list[Stream]:
+    """Return the streams of a store: data of one's own come first, then whole streams of the
+    paper's data, then shortened ones.
+    """
+    found: dict[tuple[Content, int | None], list[Group]] = {}
+    for group in collection.groups:
+        found.setdefault((group.content, group.first), []).append(group)
+    titles = content_titles(collection)
+    result = [
+        Stream(
+            titles[content] + (f", first {first} tasks" if first else ""),
+            collection.contents(groups)[0],
+            first,
+            tuple(group for group in groups if not other_settings(group)),
+            tuple(group for group in groups if other_settings(group)),
+        )
+        for (content, first), groups in found.items()
+    ]
+    return sorted(
+        result,
+        key=lambda s: (
+            s.content.name in DATA,
+            s.first is not None,
+            -(s.first or 0),
+            -len(s.groups),
+        ),
+    )
+
+
+def other_settings(group: Group) -> tuple[tuple[str, Any], ...]:
+    """Return in what a group differs from its preset but for the length of the stream."""
+    return tuple((path, value) for path, value in group.changed if path != STREAM)
+
+
+def content_titles(collection: Collection) -> dict[Content, str]:
+    """Return a title for each of the images, with the name of their file or the begin of their
+    digest where the store has several of one title.
+    """
+    paths = {run.content: run.settings.get("data.path") for run in collection.runs}
+    names = [content.title for content in paths]
+    titles = {}
+    for content, path in paths.items():
+        title = content.title
+        if names.count(title) > 1:
+            files = [p and Path(str(p)).name for c, p in paths.items() if c.title == title]
+            mine = path and Path(str(path)).name
+            title += f" ({mine if mine and files.count(mine) == 1 else content.fingerprint[:6]})"
+        plain = "".join(c if c.isprintable() else "?" for c in title)  # some turn the line around
+        titles[content] = plain + (" (subset)" if content.subset else "")
+    return titles
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All that is tabulated of a store: built once, then written as a page or as text."""
+
     collection: Collection
+    streams: tuple[Stream, ...]
     tables: tuple[Table, ...]
     paired_tests: tuple[PairedTest, ...]
-    others: tuple[Group, ...]
-    changed: tuple[Group, ...]
 
 
 def summarise(collection: Collection) -> Summary:
     """Return all tables of a store's runs."""
-    tables = paper_tables(collection)
-    shown = {id(cell.group) for table in tables for cell in table.cells() if cell.group}
     return Summary(
         collection,
-        tuple(tables),
+        tuple(streams(collection)),
+        tuple(paper_tables(collection)),
         tuple(paired_tests(collection)),
-        tuple(group for group in collection.plain if id(group) not in shown),
-        tuple(group for group in collection.groups if group.changed),
     )
-
-
-def interval_text(interval: metrics.Interval | Published | None, digits: int = 1) -> str:
-    """Return mean ± half width, the mean alone where there is no width, or a dash."""
-    if interval is None:
-        return "–"
-    if isinstance(interval, metrics.Interval):
-        mean, half = interval.mean, interval.half
-    else:
-        mean, half = interval
-    return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
 def mean_curve(group: Group, score: str) -> list[metrics.Interval | None]:

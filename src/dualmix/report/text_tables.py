@@ -6,45 +6,58 @@ import csv
 import io
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dualmix.report import commands
-from dualmix.report.tables import Cell, Column, Summary, Table, interval_text
+from dualmix.report.export import as_cell
+from dualmix.report.summary import p_text, paragraphs
+from dualmix.report.tables import Cell, Column, Stream, Summary, Table
+from dualmix.report.words import changes, counted, interval_text
+from dualmix.runs import metrics
 
 MARKS = {"": "", "above": "▲", "below": "▼"}
 LEGEND = (
     "Ours above, the paper's below: mean ± 95 % interval over n seeds (Student's t); what stands "
     "behind the paper's ± is taken for its interval. ▲ ▼: ours lies above or below and the "
-    "intervals do not meet. Bold: best of a column."
+    "intervals do not meet. Bold: best of a column, where it has the same number of seeds as the "
+    "others or its interval lies clear of theirs."
 )
+PAGE = 30
+"""Configurations that fit on a page."""
+LATIN = 0x250
+"""Letters below this are known to LaTeX without a package."""
 
 
 def markdown(summary: Summary) -> str:
     """Return everything but the figures as GitHub Markdown."""
     collection = summary.collection
-    parts = [
-        "# Results",
-        "",
-        f"{len(collection.runs)} finished runs in `{collection.place}`. {LEGEND} –: missing.",
-        "",
-    ]
-    for table in summary.tables:
-        heads = ["method", *(_head(column, table) for column in table.columns)]
-        rows = [[f"`{label}`", *map(_md_cell, cells)] for label, cells in table.rows.items()]
-        for label, cells in table.bounds.items():
-            rows.insert(
-                0, [f"`{label}`", *(_md_cell(cell) for cell in cells for _ in range(cell.span))]
-            )
-        parts += [f"## {table.title}", "", table.caption, "", *_md_table(heads, rows), ""]
-        parts += _notes(table)
-        parts += ["<details><summary>How to reproduce each cell</summary>", ""]
-        parts += dict.fromkeys(f"- {place_text(cell)}: `{cell.command}`" for cell in table.cells())
-        parts += ["", "</details>", ""]
+    parts = ["# Results", "", f"Runs of `{collection.place}`.", ""]
+    for paragraph in paragraphs(summary):
+        parts += [f"**{paragraph.title}.** {' '.join(paragraph.sentences)}", ""]
+    for stream in summary.streams:
+        heads = ["method", "memory", "settings", "accuracy, %", "forgetting, %", "n", "command"]
+        rows = [
+            [
+                f"`{g.label}`",
+                _size(g.memory),
+                changes(g.changed) or "-",
+                interval_text(g.interval("average_accuracy")),
+                interval_text(g.interval("forgetting")),
+                str(len(g.runs)),
+                f"`{commands.rerun_command(g)}`",
+            ]
+            for g in stream.groups
+        ]
+        parts += [f"## {stream.title}", "", *_md_table(heads, rows), ""]
+        parts += [f"{note}." for note in stream.content.notes]
+        parts += [""] if stream.content.notes else []
     parts += ["## With DualMix against without", ""]
     rows = [
         [
             f"`{c.label}` - `{c.base}`",
             c.content.title,
             _size(c.memory),
+            changes(c.changed, stream=True) or "-",
             c.score.replace("_", " "),
             interval_text(c.difference),
             str(len(c.seeds)),
@@ -53,42 +66,25 @@ def markdown(summary: Summary) -> str:
         ]
         for c in summary.paired_tests
     ]
-    parts += (
-        _md_table(
-            ["methods", "data", "memory", "score", "difference, points", "n", "p", "p (Holm)"], rows
-        )
-        if rows
-        else ["No seeds are paired yet."]
-    )
-    for title, groups in (
-        ("Other methods, data and memories", summary.others),
-        ("Other configurations", summary.changed),
-    ):
-        if groups:
+    heads = ["methods", "data", "memory", "settings", "score", "difference, points", "n", "p"]
+    parts += _md_table([*heads, "p (Holm)"], rows) if rows else ["No seeds are paired yet."]
+    parts += [""]
+    for table in summary.tables:
+        parts += [f"## The paper's {table.number}: {table.title[0].lower()}{table.title[1:]}", ""]
+        parts += [f"{table.caption} {LEGEND}", ""]
+        at = [number for number, filled in enumerate(table.filled()) if filled]
+        if at:
+            heads = ["method", *(_head(table.columns[number], table) for number in at)]
             rows = [
-                [
-                    f"`{g.label}`",
-                    g.content.title,
-                    _size(g.memory),
-                    ", ".join(f"{path} {value}" for path, value in g.changed) or "-",
-                    interval_text(g.interval("average_accuracy")),
-                    interval_text(g.interval("forgetting")),
-                    str(len(g.runs)),
-                    f"`{commands.rerun_command(g)}`",
-                ]
-                for g in groups
+                [f"`{label}`", *(_md_cell(_spread(cells)[number]) for number in at)]
+                for label, cells in _filled_rows(table)
             ]
-            heads = [
-                "method",
-                "data",
-                "memory",
-                "what differs from the preset",
-                "accuracy",
-                "forgetting",
-                "n",
-                "command",
-            ]
-            parts += ["", f"## {title}", "", *_md_table(heads, rows)]
+            parts += [*_md_table(heads, rows), "", *_notes(table)]
+        left = sum(cell.ours is None for cell in table.cells())
+        parts += [f"Not run: {left} of {len(table.cells())} cells.", ""] if left else []
+        parts += ["<details><summary>How to reproduce each cell</summary>", ""]
+        parts += dict.fromkeys(f"- {place_text(cell)}: `{cell.command}`" for cell in table.cells())
+        parts += ["", "</details>", ""]
     for title, remarks in (
         ("Left out", collection.left_out),
         ("Not finished", collection.unfinished),
@@ -96,40 +92,123 @@ def markdown(summary: Summary) -> str:
     ):
         if remarks:
             parts += [
-                "",
                 f"## {title}",
                 "",
                 *(f"- `{remark.run}`: {remark.text}" for remark in remarks),
+                "",
             ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts)
+
+
+def _spread(cells: Sequence[Cell]) -> list[Cell]:
+    """Return one cell per column: one that stands for several columns is there several times."""
+    return [cell for cell in cells for _ in range(cell.span)]
+
+
+def _filled_rows(table: Table) -> list[tuple[str, Sequence[Cell]]]:
+    """Return bounds and rows in which a run of the store stands."""
+    return [
+        (label, cells)
+        for rows in (table.bounds, table.rows)
+        for label, cells in rows.items()
+        if any(cell.ours for cell in cells)
+    ]
 
 
 def latex(summary: Summary) -> str:
-    """Return the paper's tables as LaTeX (booktabs), ours with the paper's beneath."""
-    parts = [f"% {len(summary.collection.runs)} runs; needs booktabs. {LEGEND} –: missing."]
+    """Return what the store has as LaTeX (booktabs): each data set of the paper's tables, ours with
+    the paper's beneath, then all configurations by stream.
+    """
+    parts = [
+        f"% {counted(len(summary.collection.runs), 'run')}; needs \\usepackage{{booktabs}}. "
+        "Small numbers in brackets: seeds."
+    ]
     for table in summary.tables:
-        parts += [
-            r"\begin{table}",
-            rf"\caption{{{_tex(table.title)}. {_tex(table.caption)}}}",
-            rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
-            r"\toprule",
-            " & ".join(["method", *(_tex(_head(column, table)) for column in table.columns)])
-            + r" \\",
-            r"\midrule",
-        ]
-        for rows in (table.bounds, table.rows):
-            for label, cells in rows.items():
-                parts.append(_tex_row(_tex(label), cells, _tex_ours))
-                parts.append(_tex_row(r"\quad paper", cells, _tex_paper))
-            parts += [r"\midrule"] if rows is table.bounds and rows else []
-        parts += [
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(f"% {note}" for note in _notes(table) if note),
-            r"\end{table}",
-            "",
-        ]
-    return "\n".join(parts)
+        filled = table.filled()
+        for block in dict.fromkeys((column.content, column.data) for column in table.columns):
+            at = [
+                number
+                for number, column in enumerate(table.columns)
+                if (column.content, column.data) == block and filled[number]
+            ]
+            if at:
+                parts += _tex_paper_table(table, at)
+    for stream in summary.streams:
+        for start in range(0, len(stream.groups), PAGE):
+            parts += _tex_stream(stream, start)
+    return "\n".join(parts) + "\n"
+
+
+def _tex_paper_table(table: Table, at: Sequence[int]) -> list[str]:
+    """Return one data set of one of the paper's tables."""
+    column = table.columns[at[0]]
+    subset = " (subset)" if column.content and column.content.subset else ""
+    rows = []
+    bounds = len(table.bounds)
+    for number, (label, cells) in enumerate((*table.bounds.items(), *table.rows.items())):
+        here = [_spread(cells)[number] for number in at]
+        if not any(cell.ours for cell in here):
+            continue
+        if number < bounds:  # one number for all memories
+            here = [replace(here[0], span=len(at))]
+        rows.append(_tex_row(_tex(label), here, _tex_ours))
+        rows.append(_tex_row(r"\quad paper", here, _tex_paper))
+    return _tex_table(
+        f"{table.title} on {column.title}{subset}, beside the paper's {table.number}. "
+        f"{table.caption} Mean and 95 % interval over seeds, whose number stands in brackets.",
+        f"tab:{table.name}-{column.data}",
+        "l" + "c" * len(at),
+        ["method", *(_tex(_head(table.columns[number], table, data=False)) for number in at)],
+        rows,
+        _notes(table),
+    )
+
+
+def _tex_stream(stream: Stream, start: int) -> list[str]:
+    """Return a page of a stream's configurations."""
+    rows = []
+    for group in stream.groups[start : start + PAGE]:
+        other = _tex(changes(group.changed))
+        name = _tex(group.label) + (rf" {{\scriptsize {other}}}" if other else "")
+        scores = (group.interval(score) for score in ("average_accuracy", "forgetting"))
+        cells = [name, _size(group.memory), *(_tex_interval(one) for one in scores)]
+        rows.append(" & ".join(cells) + r" \\")
+    return _tex_table(
+        f"{'Continued' if start else 'All configurations'}: {stream.title}. Average accuracy and "
+        "forgetting after the last task, in per cent: mean and 95 % interval over seeds, whose "
+        "number stands in brackets.",
+        f"tab:{stream.content.name}-{stream.content.fingerprint[:6]}-{stream.first or 0}-{start}",
+        r"p{0.42\linewidth}rcc",
+        ["method", "memory", "accuracy", "forgetting"],
+        rows,
+        [f"{note}." for note in stream.content.notes],
+    )
+
+
+def _tex_table(
+    caption: str,
+    label: str,
+    columns: str,
+    heads: Sequence[str],
+    rows: Sequence[str],
+    notes: Sequence[str],
+) -> list[str]:
+    return [
+        r"\begin{table}",
+        r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+        rf"\caption{{{_tex(caption)}}}",
+        rf"\label{{{label.replace('_', '-')}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        " & ".join(heads) + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *(f"% {' '.join(note.split())}" for note in notes if note),
+        r"\end{table}",
+        "",
+    ]
 
 
 def as_csv(summary: Summary) -> str:
@@ -160,7 +239,8 @@ def as_csv(summary: Summary) -> str:
         for cell in table.cells():
             ours, group = cell.ours, cell.group
             writer.writerow(
-                [
+                as_cell(value)
+                for value in (
                     table.name,
                     cell.label,
                     cell.column.data,
@@ -176,16 +256,9 @@ def as_csv(summary: Summary) -> str:
                     int(cell.best),
                     " ".join(run.name for run in group.runs) if group else "",
                     cell.command,
-                ]
+                )
             )
     return lines.getvalue()
-
-
-def p_text(p: float | None) -> str:
-    """Return a p value, or a dash where there is none."""
-    if p is None:
-        return "–"
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}"
 
 
 def place_text(cell: Cell) -> str:
@@ -198,14 +271,15 @@ def _size(memory: int | None) -> str:
     return "-" if memory is None else f"{memory:,}"
 
 
-def _head(column: Column, table: Table) -> str:
+def _head(column: Column, table: Table, *, data: bool = True) -> str:
     part = " (subset)" if column.content and column.content.subset else ""
     score = (
         {"average_accuracy": " acc.", "forgetting": " forg."}[column.score]
         if table.name == "table3"
         else ""
     )
-    return f"{column.title}{part} {column.memory // 1000}k{score}"
+    memory = f"{column.memory // 1000}k{score}"
+    return f"{column.title}{part} {memory}" if data else memory
 
 
 def _notes(table: Table) -> list[str]:
@@ -246,11 +320,16 @@ def _tex_row(name: str, cells: Sequence[Cell], show: Callable[[Cell], str]) -> s
     return " & ".join([name, *shown]) + r" \\"
 
 
-def _tex_ours(cell: Cell) -> str:
-    if not cell.ours:
+def _tex_interval(interval: metrics.Interval | None) -> str:
+    if interval is None:
         return "--"
-    shown = interval_text(cell.ours).replace(" ± ", r" $\pm$ ")
+    shown = interval_text(interval).replace(" ± ", r" $\pm$ ")
+    return rf"{shown} {{\scriptsize ({interval.n})}}"
+
+
+def _tex_ours(cell: Cell) -> str:
     sign = {"": "", "above": r"$^{\uparrow}$", "below": r"$^{\downarrow}$"}[cell.mark]
+    shown = _tex_interval(cell.ours)
     return (rf"\textbf{{{shown}}}" if cell.best else shown) + sign
 
 
@@ -262,4 +341,18 @@ def _tex_paper(cell: Cell) -> str:
 
 
 def _tex(content: str) -> str:
-    return "".join(rf"\{c}" if c in "&%$#_{}" else c for c in content)
+    """Return text that LaTeX prints as it is; what it has no letter for becomes a question mark."""
+    return "".join(TEX.get(c, c if c.isprintable() and ord(c) < LATIN else "?") for c in content)
+
+
+TEX = {
+    **{c: rf"\{c}" for c in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "–": "--",
+}

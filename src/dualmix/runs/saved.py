@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dualmix.errors import ConfigError
+from dualmix.learn import network
 from dualmix.learn.types import Learner
 from dualmix.rng import generator
 from dualmix.store.snapshot import State
@@ -49,10 +51,20 @@ def check_recipe(recipe: Any, state: Any) -> None:
         isinstance(stem, Tensor) and list(stem.shape[:2]) == [model.get("width", 20), shape[0]],
         "its network is of another width",
     )
+    _demand(head.shape[1] == _features(shape, len(stem)), f"its head is for no images {shape}")
     capacity = settings.get("memory", 0)
     _demand(_whole(capacity), f"its memory is {capacity!r}")
     needed = capacity * math.prod(shape)
     _demand(needed <= _machine(), f"its memory needs {needed:,} bytes, more than there are")
+
+
+def _features(shape: list[int], width: int) -> int | None:
+    channels, *sides = shape
+    try:
+        with torch.device("meta"):  # takes no room, however large the images are said to be
+            return network.ReducedResNet18((channels, sides[0], sides[1]), width).features
+    except (ConfigError, RuntimeError):
+        return None
 
 
 def check_state(learner: Learner, state: Any) -> None:
@@ -74,6 +86,8 @@ def check_state(learner: Learner, state: Any) -> None:
                 _ages(state[name], wanted, len(state.get("labels", ())))
             case "rng":
                 _chance(state[name], wanted)
+            case "tally":
+                _tally(state[name])
             case _:
                 _like(state[name], wanted, name, columns)
 
@@ -149,6 +163,14 @@ def _chance(state: Any, template: Mapping[str, Any]) -> None:
         )
 
 
+def _tally(state: Any) -> None:
+    _demand(isinstance(state, dict), "its tally is none")
+    for name, count in state.items():
+        _finite(count, f"tally.{name}")
+        fits = count.dtype in (torch.int64, torch.float32) and count.shape == ()
+        _demand(fits and float(count) >= 0, f"tally.{name} is no count")
+
+
 def _like(value: Any, template: Any, name: str, columns: int) -> None:
     """Demand what a part of the template has: kind, type and shape, in which 0 stands for the
     columns that a head may get.
@@ -158,7 +180,7 @@ def _like(value: Any, template: Any, name: str, columns: int) -> None:
             _finite(value, name)
             _demand(value.dtype == template.dtype, f"{name} is of {value.dtype}")
             grown = len(value.shape) == len(template.shape) and all(
-                have == want or (want == 0 and have == columns)
+                have == (want or columns)
                 for have, want in zip(value.shape, template.shape, strict=True)
             )
             _demand(grown, f"{name} is {tuple(value.shape)}")

@@ -56,7 +56,8 @@ def _standing(folder: Folder, now: float) -> Standing:
         scores = folder.read_json("scores.json")
         tasks = len(scores["average_accuracy_by_task"])
         return Standing(name, "done", tasks, tasks, _share(scores["average_accuracy"]), 0.0)
-    if not (folder.path / "plan.json").is_file():
+    told = (folder.sums() or {}).get("files", {})
+    if not folder.has("plan.json") and "plan.json" not in told:
         return Standing(name, "running" if folder.busy else "waiting")
     plan = folder.read_json("plan.json")["tasks"]
     begun, scored, failed = _milestones(folder)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmix.errors import StoreError
-from dualmix.store.files import digest, write_bytes
+from dualmix.store.files import digest, typed, write_bytes
 from dualmix.store.folder import SUMS, Folder
 from dualmix.store.names import plain
 from dualmix.store.store import Store
@@ -37,6 +37,8 @@ FILES = (
 )
 """What is kept of a run: all that tables, figures and commands read. Its digests come with it."""
 UNIX = 3
+END, MANY = b"PK\x05\x06", 2**16 - 1
+"""The last record of a zip file, and what it has in place of a number of members above that."""
 LARGEST = 2**28
 """Bytes of a file in an archive; more is no file of a run."""
 DAMAGE = (
@@ -81,7 +83,12 @@ class Archive:
     @cached_property
     def _zip(self) -> zipfile.ZipFile | None:
         try:
-            return zipfile.ZipFile(io.BytesIO(self.path.read_bytes()))
+            content = self.path.read_bytes()
+            archive = zipfile.ZipFile(io.BytesIO(content))
+            listed = struct.unpack_from("<H", content, content.rindex(END) + 10)[0]
+            if listed not in (len(archive.infolist()), MANY):
+                raise zipfile.BadZipFile(f"{listed} members are listed")
+            return archive
         except FileNotFoundError:
             return None
         except DAMAGE as fault:
@@ -133,8 +140,8 @@ class ArchivedRun(Folder):
 
     @property
     def done(self) -> bool:
-        """Whether the run has ended and its scores stand."""
-        return super().done if self.path.is_dir() else self.has("scores.json")
+        """Whether the run has ended and its scores stand, as those of every archived run do."""
+        return super().done if self.path.is_dir() else True
 
     @property
     def busy(self) -> bool:
@@ -215,9 +222,10 @@ def open_folder(location: Path | str, run: Path | None = None) -> Store:
         One run's folder, as `Store` takes it.
     """
     root = Path(location)
-    for path in (root, root / NAME):
-        if path.suffix == ".zip" and path.is_file():
-            return ArchiveStore(root, Archive(path), run)
+    with typed(root, "read"):
+        for path in (root, root / NAME):
+            if path.suffix == ".zip" and path.is_file():
+                return ArchiveStore(root, Archive(path), run)
     return Store(root, run)
 
 

@@ -27,8 +27,6 @@ OLD_PART = re.compile(r"\..+\.\d+\.part", re.DOTALL)
 LARGEST_JSON = 2**28
 """Bytes above which a JSON file is none of ours."""
 
-_swept: set[Path] = set()
-
 
 def _no_number(text: str) -> None:
     raise ValueError(f"it holds {text}")
@@ -122,10 +120,7 @@ def write_bytes(path: Path, content: bytes, *, follow: bool = True) -> None:
     with typed(path):
         path = path.resolve() if follow else path
         mode = _mode(path)
-        if path.parent not in _swept:
-            # Only other processes leave something behind, so once is enough.
-            _swept.add(path.parent)
-            sweep_parts(path.parent)
+        sweep_parts(path.parent)
         part, number = _part(path, mode)
         try:
             with os.fdopen(number, "wb") as file:

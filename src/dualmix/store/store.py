@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dualmix.errors import StoreError
 from dualmix.store.files import typed
-from dualmix.store.folder import Folder
+from dualmix.store.folder import SUMS, Folder
 from dualmix.store.names import folder_name
 
 if TYPE_CHECKING:
@@ -140,21 +140,23 @@ class Store:
             return 0.0
 
     def paths(self) -> list[Path]:
-        """Return the folders that hold a run, by name."""
+        """Return the folders that hold a run, by name, also one that has lost its configuration."""
         return [
             self.root / name
             for name in self._names()
-            if os.path.lexists(f"{self.root}/{name}/config.json")
+            if any(os.path.lexists(f"{self.root}/{name}/{file}") for file in ("config.json", SUMS))
         ]
 
     def _names(self) -> list[str]:
         """Return the names of the folders in the store, but for hidden ones."""
-        try:
-            with os.scandir(self.root) as entries:
-                return sorted(e.name for e in entries if not e.name.startswith("."))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as fault:
-            raise StoreError(
-                f"{self.root} cannot be read ({fault.strerror}): give another store with --store."
-            ) from fault
+        with typed(self.root, "read"):
+            try:
+                with os.scandir(self.root) as entries:
+                    return sorted(e.name for e in entries if not e.name.startswith("."))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            except OSError as fault:
+                raise StoreError(
+                    f"{self.root} cannot be read ({fault.strerror}): give another store with "
+                    "--store."
+                ) from fault

@@ -1,0 +1,83 @@
+"""Settings, numbers and lists in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dualmix.config.plain import as_flag
+from dualmix.paper.numbers import Published
+from dualmix.runs import metrics
+
+STREAM = "stream.first"
+"""The length of a stream, which a place names by itself."""
+
+
+def short(value: Any) -> str:
+    """Return a setting's value to read; the commands have it in full.
+
+    Examples
+    --------
+    >>> short(1 / 3), short(1.0), short("crop-0.8")
+    ('0.3333', '1', 'crop-0.8')
+    """
+    return f"{value:.4g}" if isinstance(value, float) else as_flag(value)
+
+
+def changes(changed: Iterable[tuple[str, Any]], *, stream: bool = False) -> str:
+    """Return what differs from a preset; settings of one kind with one value stand together.
+
+    Parameters
+    ----------
+    stream
+        Whether to name the length of the stream too.
+
+    Examples
+    --------
+    >>> changes([("method.mix.enmix", 0.25), ("method.mix.view", 0.25), ("method.lr", 0.5)])
+    'mix.enmix, view 0.25; lr 0.5'
+    """
+    alike: dict[tuple[str, str], list[str]] = {}
+    for path, value in changed:
+        if path == STREAM and not stream:
+            continue
+        kind, _, name = path.removeprefix("method.").rpartition(".")
+        alike.setdefault((kind, short(value)), []).append(name)
+    return "; ".join(
+        f"{f'{kind}.' if kind else ''}{', '.join(names)} {value}"
+        for (kind, value), names in alike.items()
+    )
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Return parts as a list in a sentence.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "run"), counted(1200, "run")
+    ('1 run', '1,200 runs')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def interval_text(interval: metrics.Interval | Published | None, digits: int = 1) -> str:
+    """Return mean ± half width, the mean alone where there is no width, or a dash."""
+    if interval is None:
+        return "–"
+    if isinstance(interval, metrics.Interval):
+        mean, half = interval.mean, interval.half
+    else:
+        mean, half = interval
+    return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
