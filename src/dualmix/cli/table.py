@@ -59,7 +59,6 @@ def _table(given: argparse.Namespace) -> int:
     from dualmix.errors import DualmixError
     from dualmix.registry import nearest
     from dualmix.report.collect import collect
-    from dualmix.report.export import as_cell
     from dualmix.runs.configurations import configurations, plain
     from dualmix.store.opening import open_store
 
@@ -80,7 +79,9 @@ def _table(given: argparse.Namespace) -> int:
         records = [{**plain(row), "accuracy_by_seed": row.values, "runs": row.runs} for row in rows]
         print(json.dumps({"rows": records, "shared": common}, indent=1))
     elif given.csv:
-        sys.stdout.write(as_csv([plain(row) for row in rows], cell))
+        from dualmix.report.export import as_cell
+
+        sys.stdout.write(as_csv([plain(row) for row in rows], as_cell))
     else:
         console = make_console()
         console.print(
@@ -96,8 +97,8 @@ def as_csv(records: Sequence[Mapping[str, Any]], cell: Any) -> str:
     columns = dict.fromkeys(name for record in records for name in record)
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow([as_cell(name) for name in columns] or ["method"])
-    writer.writerows([as_cell(record.get(name)) for name in columns] for record in records)
+    writer.writerow([cell(name) for name in columns] or ["method"])
+    writer.writerows([cell(record.get(name)) for name in columns] for record in records)
     return lines.getvalue()
 
 
