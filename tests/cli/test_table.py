@@ -15,7 +15,7 @@ from dualmix.cli.chart import MARKS, Chart, Line
 from dualmix.cli.configuration_table import with_spread
 from dualmix.cli.progress import Counting
 from dualmix.cli.table import as_csv
-from dualmix.report.export import cell
+from dualmix.report.export import as_cell
 from dualmix.runs.configurations import spread
 from tests.report.makers import accurate
 
@@ -73,7 +73,7 @@ def test_the_table_for_programs(dualmix_: Command, store: Path) -> None:
 
 
 def test_csv_holds_no_formula() -> None:
-    text = as_csv([{"method": "=1+1", "@x": "\tcmd"}], cell)
+    text = as_csv([{"method": "=1+1", "@x": "\tcmd"}], as_cell)
     assert text == "method,'@x\n'=1+1,'?cmd\n"
 
 

@@ -27,7 +27,7 @@ from dualmix.store.store import Store
 
 DATA = "d" * 64
 OTHER = {
-    "method.lr": 0.05,
+    "method.lr": 0.06,
     "method.weight_decay": 0.1,
     "method.memory": 77,
     "method.memory_batch": 9,
@@ -72,6 +72,7 @@ OTHER = {
 }
 SAME = {
     "save_every": 9,
+    "log_every": 3,
     "probes.on": True,
     "probes.draws": 4,
     "probes.rows": 7,

@@ -79,6 +79,8 @@ def _table(given: argparse.Namespace) -> int:
         records = [{**plain(row), "accuracy_by_seed": row.values, "runs": row.runs} for row in rows]
         print(json.dumps({"rows": records, "shared": common}, indent=1))
     elif given.csv:
+        from dualmix.report.export import as_cell
+
         sys.stdout.write(as_csv([plain(row) for row in rows], as_cell))
     else:
         console = make_console()

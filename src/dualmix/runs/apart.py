@@ -32,7 +32,7 @@ FREE = (
 """Settings in which a run may differ from its preset and still stand for it; data and memory are
 its column.
 """
-TELLING = ("method.memory", "device", "threads")
+TELLING = ("method.memory", "device", "threads", "model.engine")
 """Settings of these that tell runs apart all the same; the data are told by `name_data`."""
 FEW = 3
 """Settings that every run shows; of more, a run shows those in which it is not as its preset."""
