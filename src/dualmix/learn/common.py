@@ -178,7 +178,8 @@ class MemoryLearner:
 
     def predict(self, x: ImagesLike) -> Labels:
         """Return the most likely label among those seen so far; nothing changes."""
-        return self.guard.answers(self).predict(x)
+        with self.guard.answering(self) as now:
+            return now.predict(x)
 
     @pausing
     def consolidate(self) -> None:
