@@ -27,7 +27,7 @@ unit: .venv/.dev browser
 	$(BIN)/pytest -n $(WORKERS) -q --cov --cov-report=term:skip-covered $(ARGS)
 
 contract: .venv/.dev
-	$(BIN)/pytest -n $(WORKERS) -q -m long tests/test_contract.py $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) -q -m long $(ARGS)
 
 # Hours at full size: make torture ARGS='calls=1000 files=200' tries less.
 torture: .venv/.dev

@@ -128,9 +128,8 @@ def learner(preset: str, settings: Mapping[str, object], engine: Engine = "torch
     values |= (
         {"memory": MEMORY} if "memory" in get_method(get_preset(preset).kind).model_fields else {}
     )
-    method = compose(
-        preset, {f"method.{name}": value for name, value in values.items()}
-    ).config.method
+    given = {f"method.{name}": value for name, value in values.items()}
+    method = compose(preset, {"data.name": "cifar100", **given}).config.method
     made = build(method, SHAPE, classes=CLASSES, seed=0, model=Model(engine=engine))
     for number in range(2 * MEMORY // 100 if isinstance(made, Parts) else 1):
         made.observe(_images(100, number), _labels(100, number))

@@ -28,8 +28,8 @@ METHODS += ["mir+dualmix", "aser", "aser+dualmix", "scr", "dvc", "agem", "gdumb"
 METHODS += ["der+++dualmix", "er-ace", "er-ace+dualmix", "finetune"]
 AS_BEFORE = {"aser": ["--method.bn", "once"], "aser+dualmix": ["--method.bn", "once"]}
 """Flags that give a preset which has changed since its earlier values, for the working tree."""
-RATE = ["--method.lr", "0.1"]
-"""For both trees: digits have a rate and an augmentation of their own by now."""
+BOTH = ["--method.lr", "0.1", "--model.width", "20"]
+"""For both trees: digits have a rate, a width and an augmentation of their own by now."""
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
 
 def digest(tree: Path, method: str, store: Path) -> str:
     """Return the digest of what a run of a method leaves, trained with the source in `tree`."""
-    flags = [*RATE, *(AS_BEFORE.get(method, []) if tree == ROOT else [])]
+    flags = [*BOTH, *(AS_BEFORE.get(method, []) if tree == ROOT else [])]
     if "+" in method.replace("der++", "der"):
         flags += ["--method.mix.augment", "standard"]
     elif method in ("scr", "dvc"):

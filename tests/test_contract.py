@@ -43,6 +43,8 @@ WHOLE = {name for name in DISTINCT if "+" not in name.replace("der++", "")} | {"
 them. To the others it puts `CORE`; `make contract` puts the rest.
 """
 CORE = ("keeps_the_protocol", "predict_is_pure", "resume_is_exact")
+CHOICES, TRIED = "every_choice_works", ("er", "er+dualmix", "aser", "dvc")
+"""The longest demand, and the methods to which `make test` puts it."""
 PARTS_OF_DUALMIX = ("+da", "+enmix", "+adpmix")
 
 
@@ -52,14 +54,14 @@ def routine(here: bool) -> Any:
 
 
 DEMANDS = [
-    pytest.param(name, demand, marks=routine(name in WHOLE or demand in CORE))
+    pytest.param(
+        name,
+        demand,
+        marks=routine(demand in CORE or (name in WHOLE and (name in TRIED or demand != CHOICES))),
+    )
     for name in DISTINCT
     for demand in testing.CHECKS
-    if not (
-        demand == "every_choice_works"
-        and name.endswith(PARTS_OF_DUALMIX)
-        and not name.startswith("er+")
-    )
+    if not (demand == CHOICES and name.endswith(PARTS_OF_DUALMIX) and not name.startswith("er+"))
 ]
 """Every method and every demand; but each choice is tried on er with each mix and on the others
 with all of them.

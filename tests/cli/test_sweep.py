@@ -88,7 +88,7 @@ def test_status_counts_and_lists(dualmix_: Command, swept: Path) -> None:
     code, out, _ = dualmix_("status", "--store", swept)
     assert (code, out.strip()) == (0, "3 runs: 3 done")
     _, everything, _ = dualmix_("status", "--store", swept, "--all")
-    assert everything.count("er-arrays-s") == 3 and narrow(everything)
+    assert everything.count("er seed ") == 3 and narrow(everything)
     _, out, _ = dualmix_("status", "--store", swept, "--json")
     assert [row["state"] for row in json.loads(out)] == ["done"] * 3
 

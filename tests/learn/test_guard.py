@@ -14,7 +14,9 @@ import torch
 import dualmix
 from dualmix.config.fields import Model
 from dualmix.errors import TrainingError
+from dualmix.learn.answers import Answers
 from dualmix.learn.common import MemoryLearner, take_in
+from dualmix.learn.guard import AT_ONCE
 from dualmix.registry import get_method
 from tests.kit import SHAPE, batch, images, wait_until
 
@@ -265,3 +267,27 @@ def test_a_refused_batch_keeps_the_weights_room() -> None:
     for each in (one, twin):
         each.observe(images(3, 2), [60, 61, 50])
     assert flat(one.state_dict()) == flat(twin.state_dict())
+
+
+def test_only_a_few_predictions_compute_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight threads that predict would leave a batch beside them an eighth of Python's lock."""
+    shared, x = learner(), images(2, 1)
+    shared.observe(*batch(5, 0))
+    inside, most, plain = [0], [0], Answers.predict
+
+    def counted(self: Answers, given: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        go.wait(120)
+        inside[0] -= 1
+        return plain(self, given)
+
+    go = threading.Event()
+    monkeypatch.setattr(Answers, "predict", counted)
+    threads = [in_thread(lambda: shared.predict(x)) for _ in range(8)]
+    wait_until(lambda: inside[0] == AT_ONCE, "no prediction began")
+    go.set()
+    for thread, ended in threads:
+        thread.join(120)
+        assert len(ended) == 1
+    assert most[0] == AT_ONCE

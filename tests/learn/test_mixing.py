@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
+from dualmix.learn.arithmetic import TORCH
 from dualmix.learn.mixing import beta, blend, derangement, head_norms, one_hot
 
 
@@ -22,7 +23,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 def head(*norms: float, bias: float = 0.0) -> Any:
     """A head whose rows have exactly the given norms, none of them along an axis."""
     weight = torch.tensor(norms)[:, None] * torch.tensor([[0.5, -0.5, 0.5, 0.5]])
-    return SimpleNamespace(weight=weight.requires_grad_(), bias=torch.full((len(norms),), bias))
+    bias_ = torch.full((len(norms),), bias)
+    return SimpleNamespace(weight=weight.requires_grad_(), bias=bias_, arithmetic=TORCH)
 
 
 def test_blend_by_hand() -> None:

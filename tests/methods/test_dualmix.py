@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+from dualmix.learn.arithmetic import TORCH
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.mixing import one_hot
 from dualmix.learn.types import Batch
@@ -63,6 +64,7 @@ def head(*norms: float, bias: float = 0.0, known: int | None = None) -> Any:
         weight=weight.requires_grad_(),
         bias=torch.full((len(norms),), bias, requires_grad=True),
         labels=list(range(len(norms) if known is None else known)),
+        arithmetic=TORCH,
     )
 
 
@@ -605,6 +607,8 @@ class Logits(torch.nn.Module):
     """Answers each image with logits that are its pixel times 0, 1, 2, ...; notes whether it was in
     training mode.
     """
+
+    arithmetic = TORCH
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         assert not self.training

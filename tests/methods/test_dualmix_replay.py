@@ -135,8 +135,9 @@ def test_a_mix_without_weight_draws_nothing() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_turn_on_what_they_name(name: str) -> None:
-    composed = compose(name, {"method.memory": 20})
-    mix, plain = composed.config.method.mix, compose("er").config.method
+    composed = compose(name, {"method.memory": 20, "data.name": "cifar100"})
+    plain = compose("er", {"data.name": "cifar100"}).config.method
+    mix = composed.config.method.mix
     assert mix == Mixing(**PRESETS[name])
     assert (
         composed.config.method.model_copy(update={"mix": Mixing(), "memory": plain.memory}) == plain
@@ -496,6 +497,7 @@ def test_identity_doubles_the_weight_of_the_memory() -> None:
     assert twice.mixes["view"].g is identity
     for each in (twice, heavy):
         each.model.train = lambda mode=True, model=each.model: torch.nn.Module.train(model, False)
+        each.model.eval()
         each.observe(*stream(1)[0])
     torch.testing.assert_close(twice.model.weight, heavy.model.weight)
     torch.testing.assert_close(twice.model.backbone.stem.weight, heavy.model.backbone.stem.weight)

@@ -111,6 +111,7 @@ def interrupted(store: Path, number: signal.Signals) -> None:
     assert not list(store.glob("*/holder.json"))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_killed_20_times_moved_and_interrupted(tmp_path: Path) -> None:
     chance = random.Random(20)

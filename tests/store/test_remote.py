@@ -666,7 +666,8 @@ def test_commands_read_an_address_and_fetch_what_they_need_only(
     code, out, err = dualmix_(
         "report", "--store", URL, "--format", "md", "--out", tmp_path / "r.md"
     )
-    assert code == 0 and f"2 finished runs in `{URL}`" in (tmp_path / "r.md").read_text()
+    page = (tmp_path / "r.md").read_text()
+    assert code == 0 and f"Runs of `{URL}`" in page and "2 finished runs of 1 method" in page
     assert not [line for line in Trying.asked if not line.startswith("find")], "nothing has changed"
     code, out, _ = dualmix_(
         "export", "--store", URL, "--format", "csv", "--out", tmp_path / "e", "--json"

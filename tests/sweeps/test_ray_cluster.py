@@ -86,6 +86,7 @@ def lose(cluster: Any, node: Any, lost: list[str]) -> Callable[[Sequence[Entry]]
     return watch
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_a_lost_node_repeats_only_its_runs_and_a_stopped_sweep_goes_on_to_the_same_bytes(
     cluster: Any, tmp_path: Path

@@ -135,7 +135,10 @@ def _report(given: argparse.Namespace) -> int:
             from dualmix.report.speed import read_speed
 
             speed = read_speed(given.bench)
-        collection = collect(open_store(given.store))
+        collection = collect(
+            open_store(given.store),
+            progress=lambda what, done, total: status.update(f"{done} of {total} {what}"),
+        )
         status.update(f"{len(collection.runs)} runs: making tables")
         summary = summarise(collection)
         if kind == "html":

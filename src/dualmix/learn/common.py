@@ -190,29 +190,34 @@ class MemoryLearner:
             The answer where no class is likely enough; none: -1, or "unknown" where labels are
             text.
         """
-        return self.guard.answers(self).predict(x, at_least=at_least, unknown=unknown)
+        with self.guard.answering(self) as now:
+            return now.predict(x, at_least=at_least, unknown=unknown)
 
     def scores(self, x: ImagesLike) -> NDArray[np.float32]:
         """Return a score per row and class (logits of a head), classes in the order of
         `classes_`; nothing changes.
         """
-        return self.guard.answers(self).scores(x)
+        with self.guard.answering(self) as now:
+            return now.scores(x)
 
     def predict_proba(self, x: ImagesLike) -> NDArray[np.float32]:
         """Return a probability per row and class, classes in the order of `classes_`: the softmax
         of `scores`; nothing changes.
         """
-        return self.guard.answers(self).predict_proba(x)
+        with self.guard.answering(self) as now:
+            return now.predict_proba(x)
 
     def top_k(self, x: ImagesLike, k: int = 5) -> tuple[Labels, NDArray[np.float32]]:
         """Return the `k` most likely labels per row, the likeliest first, and their probabilities;
         nothing changes.
         """
-        return self.guard.answers(self).top_k(x, k)
+        with self.guard.answering(self) as now:
+            return now.top_k(x, k)
 
     def embed(self, x: ImagesLike) -> NDArray[np.float32]:
         """Return the network's features of each row; nothing changes."""
-        return self.guard.answers(self).embed(x)
+        with self.guard.answering(self) as now:
+            return now.embed(x)
 
     @property
     def classes_(self) -> Labels:

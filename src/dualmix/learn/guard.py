@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 PATIENCE = 0.02
 """Seconds between two looks at what a batch in the making has left to predict from."""
 
+AT_ONCE = 2
+"""Predictions of one learner that compute at the same time. Each of torch's operations gives up
+Python's lock and then stands in line for it: with many more a batch beside them would take minutes,
+and they would be no sooner done.
+"""
+
 C = TypeVar("C", bound=Callable[..., Any])
 
 
@@ -44,6 +50,7 @@ class Guard:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self._seats = threading.BoundedSemaphore(AT_ONCE)
         self.asked = self.copies = False
         self._answers: Answers | None = None
         self._owner: int | None = None
@@ -62,6 +69,15 @@ class Guard:
     def inside(self) -> bool:
         """Whether this thread is in a call that changes the learner."""
         return self._owner == threading.get_ident()
+
+    @contextmanager
+    def answering(self, learner: MemoryLearner) -> Iterator[Answers]:
+        """Answer from what `answers` returns, a few threads at a time."""
+        if self.inside:
+            yield self.answers(learner)
+            return
+        with self._seats:
+            yield self.answers(learner)
 
     @contextmanager
     def changing(self, learner: MemoryLearner, *, weights: bool) -> Iterator[None]:

@@ -46,7 +46,10 @@ def calibrations(collection: Collection) -> list[Calibration]:
     """Return every stream of the store on which a reading has a row beside ER's."""
     methods = {_frozen(group): group.label for group in collection.groups if group.label in TERMS}
     presets = {
-        row: dict(flatten({"method": compose(row).config.record()["method"]})) for row in TERMS
+        row: dict(
+            flatten({"method": compose(row, {"data.name": DATA[0]}).config.record()["method"]})
+        )
+        for row in TERMS
     }
     wanted = {
         (reading.name, row): _plain(row, {**presets[row], **_paths(reading_settings(reading, row))})
