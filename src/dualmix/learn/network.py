@@ -173,7 +173,7 @@ class Classifier(nn.Module):
     def _run(self, x: Tensor, groups: Sequence[int] | None) -> Tensor:
         with torch.no_grad() if self.frozen else nullcontext():
             if isinstance(self.backbone, ReducedResNet18):
-                return self.backbone(x, groups)
+                return self.backbone.forward(x, groups)
             sizes = [len(x)] if groups is None else list(groups)
             return torch.cat([self.backbone(part) for part in x.split(sizes)])
 

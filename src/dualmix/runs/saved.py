@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dualmix.errors import ConfigError
-from dualmix.learn import network
+from dualmix.learn import backbones
 from dualmix.learn.types import Learner
 from dualmix.rng import generator
 from dualmix.store.snapshot import State
@@ -72,7 +72,7 @@ def _features(shape: list[int], width: int) -> int | None:
     channels, *sides = shape
     try:
         with torch.device("meta"):  # takes no room, however large the images are said to be
-            return network.ReducedResNet18((channels, sides[0], sides[1]), width).features
+            return backbones.ReducedResNet18((channels, sides[0], sides[1]), width).features
     except (ConfigError, RuntimeError):
         return None
 
