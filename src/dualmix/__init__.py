@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from dualmix.runs.build import load as load
     from dualmix.runs.build import save as save
     from dualmix.runs.build import to_bytes as to_bytes
+    from dualmix.runs.evaluate import Evaluation as Evaluation
+    from dualmix.runs.evaluate import evaluate as evaluate
     from dualmix.runs.run import Result as Result
     from dualmix.runs.run import run as train
     from dualmix.settings import setting as setting
@@ -115,6 +117,7 @@ _HOMES = {
     "registry": ("Method", "register"),
     "rng": ("Rng",),
     "runs.build": ("build", "create", "load", "save", "to_bytes"),
+    "runs.evaluate": ("Evaluation", "evaluate"),
     "runs.run": ("Result", "train"),
     "settings": ("setting",),
     "store.opening": ("open_store",),

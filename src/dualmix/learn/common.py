@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dualmix.errors import ConfigError
 from dualmix.learn.answers import Answers
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.guard import GUARDED, Guard, pausing, reading, replacing
@@ -17,7 +18,7 @@ from dualmix.learn.inputs import as_labels, as_rows
 from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
 from dualmix.learn.modes import replica
-from dualmix.learn.types import Batch, ImagesLike, Labels, LabelsLike, State, Update
+from dualmix.learn.types import Batch, ImagesLike, Labels, LabelsLike, Learner, State, Update
 from dualmix.rng import Rng
 
 if TYPE_CHECKING:
@@ -257,3 +258,19 @@ class MemoryLearner:
         self.memory.load_state_dict(state["memory"])
         self.ages.load_state_dict(state["seen"])
         self.rng.load_state_dict(state["rng"])
+
+
+def with_answers(learner: Learner) -> MemoryLearner:
+    """Return a learner that has probabilities, as every one has that derives from `MemoryLearner`.
+
+    Raises
+    ------
+    ConfigError
+        It is one of its maker's own, which answers labels only.
+    """
+    if not isinstance(learner, MemoryLearner):
+        raise ConfigError(
+            f"{type(learner).__name__} answers labels only, and probabilities are needed: derive "
+            "it from dualmix.learn.common.MemoryLearner."
+        )
+    return learner
