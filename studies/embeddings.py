@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dualmix
+from dualmix.data import load
 from dualmix.rng import generator
 
 LEARNERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -47,7 +48,7 @@ class Features(NamedTuple):
 
 def encode(root: Path | None, minutes: float, log: Any = sys.stderr) -> Features:
     """Train the encoder for some minutes; return its features of the other classes."""
-    images = dualmix.load_data(dualmix.Data(name="cifar100", root=root))
+    images = load(dualmix.Data(name="cifar100", root=root))
     half = len(images.classes) // 2
     mine = np.flatnonzero(images.train_y < half)
     learner: Any = dualmix.create(
@@ -148,9 +149,8 @@ def main(words: list[str] | None = None) -> None:
         found = [score(name, features, seed) for seed in range(given.seeds)]
         accuracy, seconds = (np.array([one[i] for one in found]) for i in (0, 1))
         spread = accuracy.std(ddof=1) if len(accuracy) > 1 else 0.0
-        print(
-            f"| {name} | {accuracy.mean():.1%} ± {spread:.1%} | {seconds.mean():.1f} |", flush=True
-        )
+        shown = f"{accuracy.mean():.1%} ± {spread:.1%} | {seconds.mean():.1f}"
+        print(f"| {name} | {shown} |", flush=True)
         if name == "ridge":
             worst = max(apart(one[2], features) for one in found)
     print(f"\nridge and the batch solution differ by {worst:.1e} at most.")

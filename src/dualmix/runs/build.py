@@ -16,8 +16,10 @@ from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.backbones import REDUCED, make
+from dualmix.learn.common import MemoryLearner
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner, Shape
+from dualmix.methods.common import Descent
 from dualmix.plugins import code_of
 from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
 from dualmix.rng import Rng
@@ -77,6 +79,10 @@ def build(
             f"{str(fault).splitlines()[0][:200]}"
         ) from fault
     learner = method.build(network, Rng(seed))
+    if isinstance(method, Descent) and (stepper := method.stepper()):
+        if not isinstance(learner, MemoryLearner):
+            raise ConfigError(f"{method.kind} takes steps of its own: give optimiser sgd.")
+        learner.optimiser = stepper
     learner.recipe = {
         "kind": method.kind,
         "method": method.model_dump(mode="json"),

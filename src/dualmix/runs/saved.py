@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dualmix.errors import ConfigError
 from dualmix.learn import backbones
+from dualmix.learn.optimisers import LATER as MOMENTS
 from dualmix.learn.types import Learner
 from dualmix.rng import generator
 from dualmix.store.snapshot import State
@@ -96,6 +97,8 @@ def check_state(learner: Learner, state: Any) -> None:
                 _ages(state[name], wanted, len(state.get("labels", ())))
             case "rng":
                 _chance(state[name], wanted)
+            case "moments":
+                _moments(state[name], learner, columns)
             case "tally":
                 _tally(state[name])
             case _:
@@ -172,6 +175,21 @@ def _chance(state: Any, template: Mapping[str, Any]) -> None:
             and saved["uinteger"] < 2**32,
             f"{name} is the generator of another learner",
         )
+
+
+def _moments(state: Any, learner: Any, columns: int) -> None:
+    """Demand moments of weights that the network has; a head's may lag behind its columns."""
+    _demand(isinstance(state, dict), "its moments are none")
+    weights = list(learner.network.parameters())
+    for name, moment in state.items():
+        _finite(moment, f"moments.{name}")
+        place, _, kind = str(name).partition(".")
+        known = place.isdecimal() and int(place) < len(weights) and kind in MOMENTS
+        _demand(known, f"moments.{name} is of no weight")
+        rows, *rest = weights[int(place)].shape or [1]
+        wanted = [1] * len(rest) if kind == "steps" else rest
+        fits = moment.ndim == len(rest) + 1 and list(moment.shape[1:]) == wanted
+        _demand(fits and len(moment) <= max(rows, columns), f"moments.{name} is of another weight")
 
 
 def _tally(state: Any) -> None:
