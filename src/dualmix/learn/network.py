@@ -224,6 +224,11 @@ class Classifier(nn.Module):
         self.bias = nn.Parameter(torch.empty_like(state["bias"], device=self.device))
         self.load_state_dict(state)
 
+    def rename(self, names: Sequence[int] | Sequence[str]) -> None:
+        """Give classes other labels: those that were 0, 1, 2 and so on get the names there."""
+        self.labels = [names[int(label)] for label in self.labels]
+        self._columns = {label: column for column, label in enumerate(self.labels)}
+
     def reset(self) -> None:
         """Go back to the initial weights and statistics; labels keep their columns."""
         if self._initial is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.backbones import REDUCED, make
-from dualmix.learn.common import MemoryLearner
+from dualmix.learn.common import MemoryLearner, with_answers
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner, Shape
 from dualmix.methods.common import Descent
@@ -119,7 +120,7 @@ def _network(
             else None
         )
     if model.weights and backbone is not None:
-        fill(backbone, Path(model.weights))
+        fill(backbone, Path(model.weights), model.weights_sha256)
     return Classifier(
         shape,
         classes=classes,
@@ -270,7 +271,10 @@ def save(learner: Learner, to: Path | str | BinaryIO) -> None:
 
 def to_bytes(learner: Learner) -> bytes:
     """Return what `save` writes."""
-    return snapshot.state_bytes({"recipe": learner.recipe, "learner": learner.state_dict()})
+    recipe = dict(learner.recipe)
+    if recipe.get("grown"):
+        recipe["classes"] = len(with_answers(learner).model.weight)
+    return snapshot.state_bytes({"recipe": recipe, "learner": learner.state_dict()})
 
 
 def load(
@@ -278,8 +282,12 @@ def load(
     device: str | torch.device = "cpu",
     *,
     backbone: nn.Module | None = None,
+    head: Literal["saved", "growing"] | None = None,
 ) -> Learner:
     """Load a learner that goes on exactly where it was saved.
+
+    A learner that a run has trained (``learner.safetensors`` in its folder) answers the names of
+    classes that the data had; names that are all whole numbers become numbers.
 
     Parameters
     ----------
@@ -288,6 +296,9 @@ def load(
     backbone
         A module like the one that the learner was made with, if it was one of your own; its weights
         are replaced.
+    head
+        ``growing``: a fixed head may get further columns for classes that come; ``saved``: it is as
+        it was. None: growing for a learner of a run, else as saved.
 
     Raises
     ------
@@ -295,6 +306,8 @@ def load(
         The file is damaged, or holds what no learner of its recipe can have.
     """
     check_device(device)
+    if head not in (None, "saved", "growing"):
+        raise ConfigError(f"head must be 'growing' or 'saved', not {_shown(head)}.")
     if isinstance(path, str | Path):
         state = snapshot.read(Path(path))
     else:
@@ -304,6 +317,7 @@ def load(
     recipe: Any = state.get("recipe")
     try:
         check_recipe(recipe, state.get("learner"))
+        names = recipe.get("names")
         settings = migrate(
             {"method": {"kind": recipe["kind"], **recipe["method"]}, "model": recipe["model"]}
         )
@@ -329,6 +343,13 @@ def load(
         )
         learner.recipe["model"] = settings["model"]
         take_over(learner, state["learner"])
+        if names is not None:
+            with_answers(learner).model.rename(_labels(names))
+        if learner.recipe["classes"] is not None and (
+            head == "growing" or recipe.get("grown") or (names is not None and head is None)
+        ):
+            with_answers(learner).model.classes = None
+            learner.recipe["grown"] = True
     except (
         ConfigError,
         KeyError,
@@ -344,3 +365,9 @@ def load(
             f"{path} is not a saved learner ({type(fault).__name__}: {str(fault)[:200]})."
         ) from fault
     return learner
+
+
+def _labels(names: list[str]) -> list[int] | list[str]:
+    """Return class names as a user's labels: numbers, where the data had numbers."""
+    whole = all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", name) for name in names)
+    return [int(name) for name in names] if whole else names

@@ -41,6 +41,17 @@ def check_recipe(recipe: Any, state: Any) -> None:
         f"its shape is {shape!r}",
     )
     _demand(classes is None or _whole(classes, 1), f"it has {classes!r} classes")
+    names = recipe.get("names")
+    if names is not None:
+        _demand(
+            isinstance(names, list)
+            and all(isinstance(name, str) for name in names)
+            and len(set(names)) == len(names),
+            "its class names are none",
+        )
+        labels = state.get("labels")
+        known = isinstance(labels, list) and all(_whole(n) and n < len(names) for n in labels)
+        _demand(known, "its labels have no names")
     settings = recipe.get("method")
     _demand(isinstance(settings, dict) and isinstance(model, dict), "it has no settings")
     weights = state.get("model")
