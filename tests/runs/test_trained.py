@@ -86,7 +86,7 @@ def test_vectors_of_a_file_run_at_the_command_line(tmp_path, capsys):
     flags = [word for k, v in SMALL.items() for word in (f"--{k}", str(v))]
     for command in (
         ["run", "er", "--store", str(tmp_path / "runs"), "--data.name", "arrays", *flags],
-        ["data", "check", "arrays"],
+        ["data", "verify", "arrays"],
     ):
         with pytest.raises(SystemExit) as ended:
             main([*command, *words])

@@ -69,6 +69,13 @@ class Images:
     def __post_init__(self) -> None:
         check(self)
 
+    def __repr__(self) -> str:
+        what = "x".join(map(str, self.shape))
+        return (
+            f"<{self.name}: {len(self.classes)} classes, {len(self.train_y)} rows of {what} to "
+            f"learn and {len(self.test_y)} to test>"
+        )
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Channels, height and width of one picture, the order a network wants; or the length of a

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -118,6 +118,14 @@ class Classifier(nn.Module):
         self.register_buffer("std", torch.tensor(tuple(std)).view(axes), persistent=False)
         self._parts = tuple(self.modules())[1:]
         self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "backbone" and "backbone" in self.__dict__.get("_modules", {}):
+            raise ConfigError(
+                "A learner's backbone cannot be exchanged, since its head and its optimiser belong "
+                "to it: make the learner with backbone=, or load its weights into the backbone."
+            )
+        super().__setattr__(name, value)
 
     @property
     def device(self) -> torch.device:

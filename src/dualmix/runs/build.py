@@ -67,6 +67,11 @@ def build(
         raise ConfigError(f"model must be the settings of a network (Model), not {model!r}.")
     check_device(device)
     shape, model = _shape(shape), model or Model()
+    if isinstance(classes, Sequence | np.ndarray | set):
+        raise ConfigError(
+            f"classes is how many there will be, not which: give {len(classes)}, or leave it out "
+            "and the head grows; names come with the labels of each batch."
+        )
     if classes is not None:
         classes = _whole(classes, 1, MOST_CLASSES, "classes")
     seed = _whole(seed, 0, 2**32 - 1, "a seed")
@@ -171,10 +176,12 @@ def check_device(device: str | torch.device) -> None:
     except RuntimeError:
         kind = None
     if kind is None or kind.type not in ("cpu", "cuda"):
-        raise ConfigError(f"There is no device {_shown(device)}: give cpu, cuda or cuda:0.")
+        raise ConfigError(
+            f"There is no device {_shown(device)} for dualmix: give cpu, cuda or cuda:0."
+        )
     if kind.type == "cuda" and (kind.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"This machine has no CUDA device {device} that torch can use: give --device cpu."
+            f"This machine has no CUDA device {device} that torch can use: give device cpu."
         )
 
 
@@ -249,7 +256,9 @@ def create(
         method, made = kind(**settings), Model(**network)
     except ValidationError as fault:
         wrong = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})"
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {_shown(e['input'])})"
+            if e["loc"]
+            else e["msg"].removeprefix("Value error, ")
             for e in fault.errors()
         ]
         raise ConfigError(f"Method {name!r} cannot be made: {'; '.join(wrong)}.") from fault
