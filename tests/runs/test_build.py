@@ -460,4 +460,4 @@ def test_a_backbone_is_not_exchanged() -> None:
     learner: Any = dualmix.create("er", (3, 8, 8), width=2)
     with pytest.raises(ConfigError, match="make the learner with backbone="):
         learner.model.backbone = torch.nn.Identity()
-    assert learner.model.features == 16 * 4
+    assert learner.model.features == 16
