@@ -61,6 +61,7 @@ def only(root: Path, name: str) -> list[dict[str, Any]]:
     return rows(one(root, name).views[0].spec)
 
 
+@pytest.mark.slow
 def test_every_figure_is_there_and_valid(drawn: dict[str, Figure]) -> None:
     """Altair checks each specification against the schema of Vega-Lite as it is made, and those
     that it did not make here.
@@ -294,6 +295,7 @@ def test_figure_5_keeps_names_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("figure", ["figure2", "figure5"])
+@pytest.mark.slow
 def test_a_shortened_stream_has_a_picture_of_its_own(tmp_path: Path, figure: str) -> None:
     for first in (None, 10, 5):
         for label, change in (

@@ -320,6 +320,7 @@ def words_of(command: str) -> list[str]:
     return shlex.split(command.removeprefix("dualmix "))
 
 
+@pytest.mark.slow
 def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
     """Every command of a table names runs of the paper's grid, and that of a group gives the
     group's key back.
