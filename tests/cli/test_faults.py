@@ -200,6 +200,7 @@ BOMB = "\n".join(
         ("x: " + "9" * 10_000, "no YAML or JSON"),
     ],
 )
+@pytest.mark.slow
 def test_yaml_that_no_setting_can_be(dualmix_: Command, text: str, said: str) -> None:
     assert len(BOMB.splitlines()) == 25
     Path("mine.yaml").write_text(text)
