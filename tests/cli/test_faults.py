@@ -378,7 +378,7 @@ def arrays(path: Path, **changes: Any) -> Path:
         ({"x": np.full((24, 8, 8), np.nan)}, ["x", "NaN"]),
         ({"x": np.full((24, 8, 8), 7.0)}, ["x", "[0, 1]"]),
         ({"x": np.zeros((24, 8, 8, 2), np.uint8)}, ["x", "(24, 8, 8, 2)"]),
-        ({"x": np.zeros((24, 8), np.uint8)}, ["x"]),
+        ({"x": np.zeros(24, np.uint8)}, ["x"]),
         ({"x": np.zeros((0, 8, 8), np.uint8), "y": np.zeros(0, np.int64)}, []),
         ({"x": np.array([{"a": 1}] * 24)}, ["x"]),
         ({"y": np.array([object()] * 24)}, ["y"]),
