@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -234,10 +235,9 @@ class Client:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         connection = self._connection()
-        try:
+        # It may have refused before it had read all, and said why.
+        with suppress(BrokenPipeError, ConnectionResetError):
             connection.request(method, self._base + path, body, headers)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it may have refused before it had read all, and said why
         answer = connection.getresponse()
         content = answer.read()
         if answer.will_close:

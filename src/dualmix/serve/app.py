@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from dualmix.errors import DualmixError, InputError, StoreError
 from dualmix.learn.inputs import as_rows
 from dualmix.serve import answers, bodies, page, pictures
 from dualmix.serve.bodies import Body
-from dualmix.serve.faults import Refusal
+from dualmix.serve.faults import RefusalError
 from dualmix.serve.gate import Gate, Rules
 from dualmix.serve.gathering import Gathering
 from dualmix.serve.journal import NoRoomError
@@ -101,6 +102,40 @@ def _faults(*statuses: int) -> dict[int | str, dict[str, Any]]:
 _ASKED = _faults(408, 413, 415, 422, 503)
 
 
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What the endpoints share."""
+
+    service: Service
+    rules: Rules
+    fit: Fit
+    gathering: Gathering | None
+
+    async def read(self, request: Request, labels: list[str]) -> Body:
+        """Return what a request's body holds, with labels of its address."""
+        kind = bodies.media_type(request.headers.get("content-type", ""))
+        if kind == bodies.FORM:
+            body = await _form(request, self.service, self.fit, labels)
+        else:
+            content = await request.body()
+            body = await run_in_threadpool(
+                bodies.decode, content, kind, self.service.shape, self.fit
+            )
+        if labels and body.y is not None:
+            raise InputError("Labels stand in the body and in the address: give them once.")
+        if labels:
+            known = self.service.learner.model.labels
+            body = Body(body.x, bodies.labels_of(labels, known), body.name)
+        return body
+
+    async def ask(self, request: Request) -> Scores:
+        """Score the rows of a request."""
+        body = await self.read(request, [])
+        if body.y is not None or body.name:
+            raise InputError("y and id are for /observe: send x alone.")
+        return await run_in_threadpool(_scores, self.service, self.gathering, body)
+
+
 def make_app(
     service: Service,
     rules: Rules | None = None,
@@ -118,7 +153,6 @@ def make_app(
         Seconds that a single image waits for others, to be looked at together; 0: it does not.
     """
     rules, metrics = rules or Rules(), Metrics()
-    gathering = Gathering(service.scores, gather) if gather > 0 else None
     app = FastAPI(
         title="dualmix",
         version=version("dualmix"),
@@ -127,27 +161,19 @@ def make_app(
         redoc_url=None,
         separate_input_output_schemas=False,
     )
-    app.state.gathering = gathering
+    desk = _Desk(service, rules, fit, Gathering(service.scores, gather) if gather > 0 else None)
+    _add_learning(app, desk)
+    _add_answers(app, desk)
+    _add_looks(app, desk, metrics)
+    _add_saving(app, service)
+    _add_states(app, service)
+    _add_pages(app)
+    _handle(app)
+    return Gate(app, rules, metrics)
 
-    async def read(request: Request, labels: list[str]) -> Body:
-        kind = bodies.media_type(request.headers.get("content-type", ""))
-        if kind == bodies.FORM:
-            body = await _form(request, service, fit, labels)
-        else:
-            content = await request.body()
-            body = await run_in_threadpool(bodies.decode, content, kind, service.shape, fit)
-        if labels and body.y is not None:
-            raise InputError("Labels stand in the body and in the address: give them once.")
-        if labels:
-            known = service.learner.model.labels
-            body = Body(body.x, bodies.labels_of(labels, known), body.name)
-        return body
 
-    async def ask(request: Request) -> Scores:
-        body = await read(request, [])
-        if body.y is not None or body.name:
-            raise InputError("y and id are for /observe: send x alone.")
-        return await run_in_threadpool(_scores, service, gathering, body)
+def _add_learning(app: FastAPI, desk: _Desk) -> None:
+    service, rules = desk.service, desk.rules
 
     @app.post(
         "/observe",
@@ -169,7 +195,7 @@ def make_app(
     ) -> answers.Accepted:
         """Accept a batch. When this answers, the batch is on the disk and will be learned."""
         service.check_ready()
-        body = await read(request, label or [])
+        body = await desk.read(request, label or [])
         told = {name for name in (id, request.headers.get("idempotency-key"), body.name) if name}
         if len(told) > 1:
             raise InputError("The request has two ids: give one.")
@@ -197,6 +223,8 @@ def make_app(
         receipt = await run_in_threadpool(service.observe, record)
         return await _told(receipt, record, rules, wait=wait)
 
+
+def _add_answers(app: FastAPI, desk: _Desk) -> None:
     @app.post(
         "/predict",
         response_model=answers.Predicted,
@@ -211,7 +239,7 @@ def make_app(
         ] = 0.0,
     ) -> answers.Predicted:
         """Answer from the weights after the last batch that is complete."""
-        found = await ask(request)
+        found = await desk.ask(request)
         likely = _softmax(found.scores)
         labels = [
             found.labels[column] if not at_least or share >= at_least else None
@@ -230,7 +258,7 @@ def make_app(
     )
     async def probabilities(request: Request) -> answers.Probabilities:
         """Answer with the softmax of the scores."""
-        found = await ask(request)
+        found = await desk.ask(request)
         return answers.Probabilities(
             classes=found.labels,
             probabilities=_softmax(found.scores).tolist(),
@@ -248,11 +276,15 @@ def make_app(
         request: Request, k: Annotated[int, Query(ge=1, le=10_000)] = 5
     ) -> answers.TopK:
         """Answer with the k likeliest labels, the likeliest first; fewer where fewer are known."""
-        found = await ask(request)
+        found = await desk.ask(request)
         likely = torch.from_numpy(_softmax(found.scores))
         best, columns = likely.topk(min(k, likely.shape[1]), dim=1)
         labels = [[found.labels[column] for column in row] for row in columns.tolist()]
         return answers.TopK(labels=labels, probabilities=best.tolist(), batches=found.steps)
+
+
+def _add_looks(app: FastAPI, desk: _Desk, metrics: Metrics) -> None:
+    service = desk.service
 
     @app.get(
         "/labels",
@@ -301,10 +333,10 @@ def make_app(
             shape=recipe["shape"],
             classes=recipe["classes"],
             seed=recipe["seed"],
-            fit=fit,
+            fit=desk.fit,
             limits={
-                "body_bytes": rules.body,
-                "seconds": rules.seconds,
+                "body_bytes": desk.rules.body,
+                "seconds": desk.rules.seconds,
                 "queue_batches": service.limits.queue,
                 "queue_bytes": service.limits.queue_bytes,
                 "classes": service.limits.classes,
@@ -312,6 +344,20 @@ def make_app(
             version=app.version,
         )
 
+    @app.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        responses=_faults(),
+        summary="Numbers for Prometheus",
+    )
+    def metrics_text() -> PlainTextResponse:
+        """Answer in Prometheus' text format."""
+        return PlainTextResponse(
+            metrics.text(service), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
+
+def _add_saving(app: FastAPI, service: Service) -> None:
     @app.post(
         "/snapshot",
         response_model=answers.Made,
@@ -339,18 +385,8 @@ def make_app(
         headers = {"content-disposition": 'attachment; filename="learner.safetensors"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
-    @app.get(
-        "/metrics",
-        response_class=PlainTextResponse,
-        responses=_faults(),
-        summary="Numbers for Prometheus",
-    )
-    def metrics_text() -> PlainTextResponse:
-        """Answer in Prometheus' text format."""
-        return PlainTextResponse(
-            metrics.text(service), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
 
+def _add_states(app: FastAPI, service: Service) -> None:
     @app.get("/health", response_model=answers.State, responses={503: {"model": answers.Fault}})
     async def health() -> answers.State:
         """Answer ok while the process can work."""
@@ -363,9 +399,11 @@ def make_app(
         """Answer ok when the journal is learned and batches are taken."""
         service.check_ready()
         if service.leaving:
-            raise Refusal(503, "The service is leaving.", 5.0)
+            raise RefusalError(503, "The service is leaving.", 5.0)
         return answers.State(status="ok")
 
+
+def _add_pages(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def root() -> HTMLResponse:
         return HTMLResponse(page.html(), headers=page.policy(page.html()))
@@ -374,9 +412,6 @@ def make_app(
     async def docs() -> HTMLResponse:
         text = page.reference(app.openapi())
         return HTMLResponse(text, headers=page.policy(text))
-
-    _handle(app)
-    return Gate(app, rules, metrics)
 
 
 def _handle(app: FastAPI) -> None:
@@ -390,7 +425,7 @@ def _handle(app: FastAPI) -> None:
             isinstance(fault, StoreError) and "full" in str(fault)
         ):
             status = 507
-        if isinstance(fault, Refusal):
+        if isinstance(fault, RefusalError):
             status = fault.status
             if fault.retry is not None:
                 headers["retry-after"] = str(math.ceil(fault.retry))
@@ -432,7 +467,9 @@ async def _form(request: Request, service: Service, fit: Fit, labels: list[str])
                 else:
                     raise InputError("A form has files called image, and fields called label.")
     except (MultiPartException, HTTPException) as fault:
-        raise InputError("The form cannot be read: send multipart/form-data as in /docs.") from fault
+        raise InputError(
+            "The form cannot be read: send multipart/form-data as in /docs."
+        ) from fault
     return await run_in_threadpool(bodies.from_files, files, service.shape, fit)
 
 
@@ -455,7 +492,7 @@ async def _told(receipt: Receipt, record: Record, rules: Rules, *, wait: bool) -
     known = receipt.done.done()
     outcome = receipt.done.result() if known else None
     if outcome is not None and outcome.refused is not None:
-        raise Refusal(422, outcome.refused)
+        raise RefusalError(422, outcome.refused)
     return answers.Accepted(
         number=receipt.number,
         id=record.name or None,

@@ -20,7 +20,7 @@ from dualmix.data.source import Fit
 from dualmix.errors import InputError
 from dualmix.learn.types import Shape
 from dualmix.serve import pictures
-from dualmix.serve.faults import Refusal
+from dualmix.serve.faults import RefusalError
 
 NPY = ("application/x-npy", "application/octet-stream")
 JSON = "application/json"
@@ -42,13 +42,13 @@ def media_type(header: str) -> str:
 
     Raises
     ------
-    Refusal
+    RefusalError
         It is none of those.
     """
     kind = header.partition(";")[0].strip().lower()
     if kind in (JSON, FORM, *NPY) or kind.startswith("image/"):
         return kind
-    raise Refusal(
+    raise RefusalError(
         415,
         f"The Content-Type {ascii(kind)[1:-1][:60] or 'is missing and'} is none that is known "
         "here: send application/json, application/x-npy (numpy.save), image/png, image/jpeg, or "
@@ -88,7 +88,9 @@ def _no_number(text: str) -> None:
 def _from_json(content: bytes, shape: Shape) -> Body:
     plain = plain_json(content)
     if not isinstance(plain, dict) or "x" not in plain or plain.keys() - {"x", "y", "id"}:
-        raise InputError("The JSON must be an object with x, and to observe also y, id if you like.")
+        raise InputError(
+            "The JSON must be an object with x, and to observe also y, id if you like."
+        )
     name = plain.get("id")
     if not isinstance(name, str | None):
         raise InputError("id must be text.")
@@ -118,7 +120,7 @@ def _from_npy(content: bytes) -> Body:
     after the other.
     """
     stream = io.BytesIO(content)
-    arrays = []
+    arrays: list[NDArray[Any]] = []
     while len(arrays) < 2 and stream.tell() < len(content):
         arrays.append(_array(stream, len(content)))
     if stream.tell() < len(content) or not arrays:

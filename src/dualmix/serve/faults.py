@@ -5,7 +5,7 @@ from __future__ import annotations
 from dualmix.errors import DualmixError
 
 
-class Refusal(DualmixError):
+class RefusalError(DualmixError):
     """A request that is not served, though the service goes on.
 
     Parameters
@@ -19,9 +19,9 @@ class Refusal(DualmixError):
         self.status, self.retry = status, retry
 
 
-def crowded(waiting: int, retry: float) -> Refusal:
+def crowded(waiting: int, retry: float) -> RefusalError:
     """Return the refusal of a batch that finds the queue full."""
-    return Refusal(
+    return RefusalError(
         429,
         f"{waiting} batches are waiting to be learned, which is the most: send this one again "
         "after the seconds that Retry-After says.",
@@ -29,14 +29,14 @@ def crowded(waiting: int, retry: float) -> Refusal:
     )
 
 
-def not_ready(why: str, retry: float = 1.0) -> Refusal:
+def not_ready(why: str, retry: float = 1.0) -> RefusalError:
     """Return the refusal of a service that begins or ends."""
-    return Refusal(503, f"The service {why}: try again in a moment.", retry)
+    return RefusalError(503, f"The service {why}: try again in a moment.", retry)
 
 
-def full(fault: Exception) -> Refusal:
+def full(fault: Exception) -> RefusalError:
     """Return the refusal of a batch that the disk has no room for."""
-    return Refusal(
+    return RefusalError(
         507,
         f"The batch was not accepted, for its journal cannot be written ({fault}): free some space "
         "and send it again; predictions go on.",
@@ -44,9 +44,9 @@ def full(fault: Exception) -> Refusal:
     )
 
 
-def repeated(name: str) -> Refusal:
+def repeated(name: str) -> RefusalError:
     """Return the refusal of an id that stands for another batch."""
-    return Refusal(
+    return RefusalError(
         409,
         f"The id {name!r} was used for another batch: give each batch an id of its own, and the "
         "same one only to send the same batch again.",

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dualmix.errors import ConfigError
-from dualmix.serve.faults import Refusal
+from dualmix.serve.faults import RefusalError
 from dualmix.serve.metrics import Metrics
 from dualmix.store.files import read_bytes
 
@@ -96,7 +96,7 @@ class Gate:
 
     def __init__(self, app: App, rules: Rules, metrics: Metrics) -> None:
         self.app, self.rules, self.metrics = app, rules, metrics
-        self._token = rules.token and _hashed(rules.token.encode())
+        self._token = None if rules.token is None else _hashed(rules.token.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
@@ -116,7 +116,7 @@ class Gate:
         try:
             self._check(scope)
             await self.app(scope, self._measured(scope, receive), counted)
-        except Refusal as denied:
+        except RefusalError as denied:
             if not status:
                 await self._refuse(denied, counted)
         except TimeoutError:
@@ -129,23 +129,29 @@ class Gate:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if self.rules.hosts is not None and name.strip("[]") not in self.rules.hosts:
-            raise Refusal(403, "This service is for this machine: ask it by 127.0.0.1 or localhost.")
+            raise RefusalError(
+                403, "This service is for this machine: ask it by 127.0.0.1 or localhost."
+            )
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         if origin and urlsplit(origin).netloc != host:
-            raise Refusal(403, "Pages of other sites may not use this service.")
+            raise RefusalError(403, "Pages of other sites may not use this service.")
         if self._token is not None and scope["path"] not in OPEN:
             told = headers.get(b"authorization", b"")
             kind, _, token = told.partition(b" ")
             fits = hmac.compare_digest(_hashed(token.strip()), self._token)
             if kind.lower() != b"bearer" or not fits:
-                raise Refusal(401, "Send the header `Authorization: Bearer` with the right token.")
+                raise RefusalError(
+                    401, "Send the header `Authorization: Bearer` with the right token."
+                )
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:18]) > self.rules.body:
             raise self._too_long()
 
-    def _too_long(self) -> Refusal:
+    def _too_long(self) -> RefusalError:
         most = self.rules.body / 2**20
-        return Refusal(413, f"The body has more than {most:g} MB, the most: send smaller batches.")
+        return RefusalError(
+            413, f"The body has more than {most:g} MB, the most: send smaller batches."
+        )
 
     def _measured(self, scope: Scope, receive: Receive) -> Receive:
         """Receive a body of at most so many bytes within so many seconds."""
@@ -160,7 +166,7 @@ class Gate:
                 message = await asyncio.wait_for(receive(), max(0.0, end - loop.time()))
             except TimeoutError:
                 seconds = self.rules.seconds
-                raise Refusal(
+                raise RefusalError(
                     408, f"The body took more than {seconds:g} seconds: send smaller batches."
                 ) from None
             if message["type"] == "http.request":
@@ -172,7 +178,7 @@ class Gate:
 
         return measured
 
-    async def _refuse(self, denied: Refusal, send: Send) -> None:
+    async def _refuse(self, denied: RefusalError, send: Send) -> None:
         content = json.dumps({"detail": str(denied)}).encode()
         headers = [
             (b"content-type", b"application/json"),

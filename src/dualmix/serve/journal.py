@@ -3,7 +3,7 @@ process.
 
 A folder of segments, each named after the number of its first record. A segment is a row of frames:
 
-    mark (4 bytes), length, number, CRC-32 of these three | payload | BLAKE2b of all before (16 bytes)
+    mark (4 bytes), length, number, CRC-32 of these | payload | BLAKE2b of all before (16 bytes)
 
 The first frame of a segment says whose journal it is. A frame is on the disk before the next one is
 begun, so that only the last one can be torn; a bad frame before a good one is damage, and is not
@@ -21,6 +21,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -260,7 +261,7 @@ class Journal:
         if self.keep:
             return
         segments = self.segments()
-        for segment, after in zip(segments, segments[1:], strict=False):
+        for segment, after in pairwise(segments):
             if after.first <= before:
                 with typed(segment.path):
                     segment.path.unlink()

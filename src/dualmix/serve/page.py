@@ -50,9 +50,7 @@ def reference(openapi: dict[str, Any]) -> str:
         '</title><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"{style}</head><body><main><h1>Endpoints</h1><p>{escape(openapi['info']['description'])} "
         'The same for programs: <a href="openapi.json">openapi.json</a>. '
-        '<a href="./">The page of the learner</a>.</p>'
-        + "".join(parts)
-        + "</main></body></html>"
+        '<a href="./">The page of the learner</a>.</p>' + "".join(parts) + "</main></body></html>"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualmix.data.pixels import opened, rgb, fitted
+from dualmix.data.pixels import fitted, opened, rgb
 from dualmix.data.source import Fit
 from dualmix.errors import InputError
 from dualmix.learn.types import Shape

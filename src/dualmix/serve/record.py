@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dualmix.errors import StoreError
 
 _LENGTH = struct.Struct("<I")
-_KINDS = {"uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
+_KINDS: dict[str, np.dtype[Any]] = {"uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def serve(start: Callable[[], Any], folder: Path, origin: str, place: Place, say
         rules = Rules(place.token, _hosts(place.host), place.body, place.seconds)
         app = make_app(service, rules, fit=place.fit, gather=place.gather)
         config = uvicorn.Config(
-            app,  # type: ignore[arg-type]
+            app,
             http=_protocol(place.seconds),
             ws="none",
             loop="asyncio",
@@ -235,4 +235,3 @@ def _protocol(seconds: float) -> type[H11Protocol]:
                 self.transport.close()
 
     return Timed
-

@@ -26,7 +26,7 @@ from dualmix.learn.types import ImagesLike, Shape
 from dualmix.runs.build import load, to_bytes
 from dualmix.serve import faults
 from dualmix.serve.accuracy import Accuracy
-from dualmix.serve.faults import Refusal
+from dualmix.serve.faults import RefusalError
 from dualmix.serve.ids import Ids
 from dualmix.serve.journal import Journal, NoRoomError
 from dualmix.serve.record import Record, parse
@@ -230,7 +230,7 @@ class Service:
         ------
         InputError
             The learner cannot take it.
-        Refusal
+        RefusalError
             The queue or the disk is full, or the service begins or ends.
         """
         digest = record.digest
@@ -250,7 +250,7 @@ class Service:
             except NoRoomError as fault:
                 raise faults.full(fault) from fault
             except StoreError as fault:
-                raise Refusal(503, f"The journal cannot be written: {fault}.", 5.0) from fault
+                raise RefusalError(503, f"The journal cannot be written: {fault}.", 5.0) from fault
             done: Future[Outcome] = Future()
             with self._wake:
                 self.ids.add(record.name, digest, number)
@@ -300,7 +300,7 @@ class Service:
             raise faults.crowded(waiting, max(1.0, self._pace * waiting / 2))
 
     def check_ready(self) -> None:
-        """Raise `Refusal` while the journal is replayed, or after the writer has died."""
+        """Raise `RefusalError` while the journal is replayed, or after the writer has died."""
         if self.fault is not None:
             raise faults.not_ready("has failed and must be started again", 10.0)
         if not self.ready:
@@ -333,7 +333,8 @@ class Service:
     def learner_bytes(self) -> bytes:
         """Return the learner as `dualmix.save` writes it."""
         self.check_ready()
-        return to_bytes(self.learner)
+        learner: Any = self.learner
+        return to_bytes(learner)
 
     @property
     def waiting(self) -> int:
@@ -373,7 +374,7 @@ class Service:
             self.ready = False
             with self._wake:
                 self._stop = True
-                left = [*self._waiting.values(), *self._asked]
+                left: list[Future[Any]] = [*self._waiting.values(), *self._asked]
                 self._asked.clear()
             for done in left:
                 if not done.done():
@@ -483,4 +484,3 @@ def _checked(learner: Any) -> MemoryLearner:
     if not hasattr(learner, "observe"):
         raise ConfigError(f"{type(learner).__name__} cannot observe.")
     return learner
-
