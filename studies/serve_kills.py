@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--port", type=int, default=8732)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--longest", type=float, default=7.0, help="seconds from start to kill")
+    parser.add_argument("--longest", type=float, default=2.0, help="seconds from ready to kill")
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
@@ -57,7 +57,8 @@ def _study(folder: Path, given: argparse.Namespace) -> None:
                     os.link(path, history / path.name)
 
     def send(number: int) -> None:
-        client, rng = Client(server.url, patience=600, timeout=20), np.random.default_rng(number)
+        client = Client(server.url, patience=3600, timeout=20, longest_pause=0.3)
+        rng = np.random.default_rng(number)
         turn = 0
         while not over.is_set():
             rows = rng.integers(0, len(x), 10)
@@ -76,7 +77,11 @@ def _study(folder: Path, given: argparse.Namespace) -> None:
     began = time.monotonic()
     for kill in range(given.kills):
         server.start()
-        time.sleep(rng.uniform(0, given.longest))
+        if rng.random() < 0.8:
+            server.wait()
+            time.sleep(rng.uniform(0, given.longest))
+        else:  # while it begins
+            time.sleep(rng.uniform(0, 6))
         server.kill()
         if kill % 20 == 19:
             print(f"{kill + 1} kills, {len(acknowledged)} batches acknowledged", flush=True)

@@ -52,12 +52,11 @@ def main() -> None:
     words += ["--gather", given.gather] if given.gather else []
     with tempfile.TemporaryDirectory() as name:
         begin(Path(name), x.shape[1:])
-        server = Server(Path(name), words, given.port)
-        server.start()
-        server.wait()
-        Client(server.url).observe(x[:10], y[:10], wait=True)
-        told = _drive(server, x, y, given)
-        print(f"exit code {server.stop()}")
+        with Server(Path(name), words, given.port) as server:
+            server.wait()
+            Client(server.url).observe(x[:10], y[:10], wait=True)
+            told = _drive(server, x, y, given)
+            print(f"exit code {server.stop()}")
         _compare(Path(name), told)
 
 

@@ -54,6 +54,14 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder / "server.log"
 
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
     @property
     def url(self) -> str:
         """Where it listens."""
@@ -64,7 +72,9 @@ class Server:
         command = [sys.executable, "-m", "dualmix", "serve", FILE, *self.words]
         command += ["--journal", "journal", "--port", str(self.port)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=self.folder, stderr=log, stdout=log)
+            self.process = subprocess.Popen(  # noqa: S603
+                command, cwd=self.folder, stderr=log, stdout=log
+            )
 
     def kill(self) -> None:
         """End it as a power cut does."""

@@ -22,7 +22,6 @@ from dualmix.errors import ConfigError, DualmixError, InputError
 
 AGAIN = (408, 429, 502, 503, 504, 507)
 """Answers after which the same request may succeed."""
-LONGEST_PAUSE = 10.0
 _NPY = "application/x-npy"
 
 
@@ -73,7 +72,9 @@ class Client:
         Seconds for one try.
     patience
         Seconds in all: until then a request that found the service busy, away or without room is
-        made again, with growing pauses. An `observe` keeps its id, so that it counts once.
+        made again. An `observe` keeps its id, so that it counts once.
+    longest_pause
+        Pauses between two tries grow up to so many seconds.
 
     Examples
     --------
@@ -89,6 +90,7 @@ class Client:
         token: str | None = None,
         timeout: float = 30.0,
         patience: float = 60.0,
+        longest_pause: float = 10.0,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -96,7 +98,7 @@ class Client:
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
         self._base = parts.path.rstrip("/")
         self._token = os.environ.get("DUALMIX_TOKEN") if token is None else token
-        self._timeout, self._patience = timeout, patience
+        self._timeout, self._patience, self._longest = timeout, patience, longest_pause
         self._own = threading.local()
 
     def observe(
@@ -225,7 +227,7 @@ class Client:
             if status is not None and status not in AGAIN:
                 raise ServiceError(sentence, status)
             # Halves of a second by chance keep many clients from coming back at one moment.
-            pause = min(pause, LONGEST_PAUSE) * (0.75 + os.urandom(1)[0] / 512)
+            pause = min(pause, self._longest) * (0.75 + os.urandom(1)[0] / 512)
             if time.monotonic() + pause > end:
                 raise ServiceError(f"{sentence} Tried {tries} times.", status)
             time.sleep(pause)

@@ -431,6 +431,11 @@ def _handle(app: FastAPI) -> None:
                 headers["retry-after"] = str(math.ceil(fault.retry))
         return _sentence(status, str(fault), headers)
 
+    @app.exception_handler(Exception)
+    async def unforeseen(request: Request, fault: Exception) -> JSONResponse:
+        said = "This is a fault of dualmix and not of yours: the log of the service tells more."
+        return _sentence(500, said)
+
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, fault: Exception) -> JSONResponse:
         assert isinstance(fault, RequestValidationError)
@@ -447,6 +452,10 @@ def _handle(app: FastAPI) -> None:
             405: "This address takes another method: see /docs.",
         }
         headers = dict(fault.headers or {})
+        if fault.status_code == 405:  # Starlette names the methods of the first route only
+            here = [route for route in app.routes if getattr(route, "path", "") == request.url.path]
+            known = {method for route in here for method in getattr(route, "methods", None) or ()}
+            headers = {**headers, "Allow": ", ".join(sorted(known - {"HEAD"}))}
         return _sentence(fault.status_code, words.get(fault.status_code, fault.detail), headers)
 
 

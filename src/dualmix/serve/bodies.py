@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +139,10 @@ def _array(stream: io.BytesIO, length: int) -> NDArray[Any]:
             raise EOFError("it is cut short")
         raw = stream.read(header.size)
         flat = np.frombuffer(bytearray(raw), header.dtype)
+        if header.dtype.kind == "U" and flat.size:
+            letters = flat.view(np.dtype("u4").newbyteorder(header.dtype.byteorder))
+            if letters.max() > sys.maxunicode:  # numpy makes no text of it, but a SystemError
+                raise ValueError("it holds what is no letter")
         return flat.reshape(header.shape, order="F" if header.fortran else "C")
     except PickledError as fault:
         raise InputError("The array holds Python objects: save numbers or text.") from fault
