@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--port", type=int, default=8732)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--longest", type=float, default=2.0, help="seconds from ready to kill")
+    parser.add_argument("--longest", type=float, default=1.5, help="seconds from ready to kill")
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
@@ -81,7 +81,7 @@ def _study(folder: Path, given: argparse.Namespace) -> None:
             server.wait()
             time.sleep(rng.uniform(0, given.longest))
         else:  # while it begins
-            time.sleep(rng.uniform(0, 6))
+            time.sleep(rng.uniform(0, 1.5))
         server.kill()
         if kill % 20 == 19:
             print(f"{kill + 1} kills, {len(acknowledged)} batches acknowledged", flush=True)

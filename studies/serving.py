@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dualmix
+from dualmix.cli import main
 from dualmix.client import Client, ServiceError
 from dualmix.config.compose import compose_data
 from dualmix.data import load
@@ -46,12 +46,25 @@ def begin(folder: Path, shape: tuple[int, ...]) -> None:
     dualmix.save(dualmix.create("er", shape, memory=500, width=8, lr=0.05), folder / FILE)
 
 
+def _run(folder: Path, words: Sequence[str]) -> None:
+    """Be `dualmix serve`."""
+    os.chdir(folder)
+    log = os.open("server.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.dup2(log, 2)
+    main(words)
+
+
 class Server:
-    """`dualmix serve` in a process of its own, on a port that stays the same."""
+    """`dualmix serve` in a process of its own, on a port that stays the same.
+
+    The process is forked from one that has imported torch already, so that it begins at once."""
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["studies.serving", "dualmix.serve.server", "sklearn.datasets"])
 
     def __init__(self, folder: Path, words: Sequence[str], port: int) -> None:
         self.folder, self.words, self.port = folder, list(words), port
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Any = None
         self.log = folder / "server.log"
 
     def __enter__(self) -> Server:
@@ -59,7 +72,7 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.process.is_alive():
             self.kill()
 
     @property
@@ -69,31 +82,27 @@ class Server:
 
     def start(self) -> None:
         """Start it; it may need a moment until it answers."""
-        command = [sys.executable, "-m", "dualmix", "serve", FILE, *self.words]
-        command += ["--journal", "journal", "--port", str(self.port)]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: S603
-                command, cwd=self.folder, stderr=log, stdout=log
-            )
+        words = ["serve", FILE, *self.words, "--journal", "journal", "--port", str(self.port)]
+        self.process = self.context.Process(target=_run, args=(self.folder, words), daemon=True)
+        self.process.start()
 
     def kill(self) -> None:
         """End it as a power cut does."""
-        assert self.process is not None
         os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.process.join()
 
     def stop(self) -> int:
         """Ask it to leave, and return its exit code."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(600)
+        os.kill(self.process.pid, signal.SIGTERM)
+        self.process.join(600)
+        return int(self.process.exitcode)
 
     def wait(self) -> None:
         """Wait until it takes batches."""
         end = time.monotonic() + 300
-        client = Client(self.url, patience=1)
+        client = Client(self.url, patience=1, longest_pause=0.1)
         while True:
-            assert self.process is not None and self.process.poll() is None, self.log.read_text()
+            assert self.process.is_alive(), self.log.read_text()
             try:
                 return client.wait_until_ready()
             except ServiceError:
