@@ -36,7 +36,16 @@ KINDS = (
     "text/plain",
     "",
 )
-QUERIES = ("", "?label=1", "?label=-7&label=x", "?wait=true", "?k=2", "?k=0", "?at_least=nan", "?id=a")
+QUERIES = (
+    "",
+    "?label=1",
+    "?label=-7&label=x",
+    "?wait=true",
+    "?k=2",
+    "?k=0",
+    "?at_least=nan",
+    "?id=a",
+)
 FINE = {200, 403, 404, 405, 408, 409, 413, 415, 422, 429, 503}
 
 

@@ -38,7 +38,7 @@ def main() -> None:
         _study(Path(name), given)
 
 
-def _study(folder: Path, given: argparse.Namespace) -> None:
+def _study(folder: Path, given: argparse.Namespace) -> None:  # noqa: PLR0915
     x, y = images()
     words = ["--snapshot-every", "25", "--queue", "8"]
     begin(folder, (1, 8, 8))

@@ -76,7 +76,7 @@ def test_a_byte_that_changed_before_the_last_record_is_damage(tmp_path: Path) ->
         changed = bytearray(content)
         changed[place] ^= 0x10
         (tmp_path / "b" / path.name).write_bytes(changed)
-        with pytest.raises(StoreError, match="damaged|another learner"):
+        with pytest.raises(StoreError, match=r"damaged|another learner"):
             Journal(tmp_path / "b", "mine", 0)
 
 

@@ -151,7 +151,7 @@ def _shape(text: str) -> tuple[int, ...]:
 def _serve(given: argparse.Namespace) -> int:
     from dualmix.runs.extras import extra
 
-    for module in ("fastapi", "uvicorn", "python_multipart"):
+    for module in ("fastapi", "uvicorn"):
         extra(module, "serve", "`dualmix serve`")
     import torch
 

@@ -15,9 +15,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
 
 from dualmix.data.source import Fit
 from dualmix.errors import DualmixError, InputError, StoreError
@@ -34,8 +32,6 @@ from dualmix.serve.service import Receipt, Scores, Service, as_record, check_tex
 
 SHOWN = 60
 """Rows of the memory that are shown."""
-MOST_FILES = 256
-"""Pictures of one form."""
 
 _ROWS = {
     "type": "array",
@@ -114,13 +110,13 @@ class _Desk:
     async def read(self, request: Request, labels: list[str]) -> Body:
         """Return what a request's body holds, with labels of its address."""
         kind = bodies.media_type(request.headers.get("content-type", ""))
+        content, shape, fit = await request.body(), self.service.shape, self.fit
         if kind == bodies.FORM:
-            body = await _form(request, self.service, self.fit, labels)
+            header = request.headers["content-type"]
+            body, more = await run_in_threadpool(bodies.from_form, content, header, shape, fit)
+            labels = [*labels, *more]
         else:
-            content = await request.body()
-            body = await run_in_threadpool(
-                bodies.decode, content, kind, self.service.shape, self.fit
-            )
+            body = await run_in_threadpool(bodies.decode, content, kind, shape, fit)
         if labels and body.y is not None:
             raise InputError("Labels stand in the body and in the address: give them once.")
         if labels:
@@ -462,24 +458,6 @@ def _handle(app: FastAPI) -> None:
 def _sentence(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
     safe = sentence.encode("utf-8", "replace").decode()
     return JSONResponse({"detail": safe}, status, headers)
-
-
-async def _form(request: Request, service: Service, fit: Fit, labels: list[str]) -> Body:
-    try:
-        async with request.form(max_files=MOST_FILES, max_fields=MOST_FILES) as form:
-            files = []
-            for name, value in form.multi_items():
-                if name == "image" and isinstance(value, UploadFile):
-                    files.append(await value.read())
-                elif name == "label" and isinstance(value, str):
-                    labels.append(value)
-                else:
-                    raise InputError("A form has files called image, and fields called label.")
-    except (MultiPartException, HTTPException) as fault:
-        raise InputError(
-            "The form cannot be read: send multipart/form-data as in /docs."
-        ) from fault
-    return await run_in_threadpool(bodies.from_files, files, service.shape, fit)
 
 
 def _scores(service: Service, gathering: Gathering | None, body: Body) -> Scores:

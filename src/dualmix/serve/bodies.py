@@ -9,8 +9,9 @@ import io
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from email.message import Message
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from dualmix.serve.faults import RefusalError
 NPY = ("application/x-npy", "application/octet-stream")
 JSON = "application/json"
 FORM = "multipart/form-data"
+MOST_FILES = 256
+"""Pictures of one form."""
 WHOLE_NUMBER = re.compile(r"-?\d{1,19}")
 
 
@@ -66,11 +69,51 @@ def decode(content: bytes, kind: str, shape: Shape, fit: Fit) -> Body:
     return Body(pictures.decode(content, shape, fit))
 
 
-def from_files(files: Sequence[bytes], shape: Shape, fit: Fit) -> Body:
-    """Return the picture files of a form as one batch."""
-    if not files:
-        raise InputError("The form has no picture: send each in a field called image.")
-    return Body(np.concatenate([pictures.decode(content, shape, fit) for content in files]))
+def from_form(content: bytes, header: str, shape: Shape, fit: Fit) -> tuple[Body, list[str]]:
+    """Return the pictures of a form as one batch, and the texts of its labels.
+
+    Parameters
+    ----------
+    header
+        The whole Content-Type, which says what stands between the parts.
+    """
+    files, labels = [], []
+    for name, inner in _parts(content, header):
+        if name == "image":
+            files.append(inner)
+        elif name == "label":
+            labels.append(inner.decode("utf-8", "replace"))
+        else:
+            raise InputError("A form has files called image, and fields called label.")
+    if not 0 < len(files) <= MOST_FILES:
+        raise InputError(f"A form has 1 to {MOST_FILES} pictures, each in a field called image.")
+    return Body(np.concatenate([pictures.decode(one, shape, fit) for one in files])), labels
+
+
+def _parts(content: bytes, header: str) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each part of a form (RFC 7578); names of files are not read."""
+    edge = _parameter(header, "boundary").encode("latin-1", "replace")
+    _, *parts = (b"\r\n" + content).split(b"\r\n--" + edge)
+    if not 0 < len(edge) <= 70 or not parts or not parts[-1].startswith(b"--"):
+        raise InputError("The form cannot be read: send multipart/form-data, whole.")
+    for part in parts[:-1]:
+        head, gap, inner = part.partition(b"\r\n\r\n")
+        about = [
+            line
+            for line in head.decode("utf-8", "replace").split("\r\n")
+            if line.lower().startswith("content-disposition:")
+        ]
+        if not gap or len(about) != 1 or len(head) > 4096:
+            raise InputError("A part of the form cannot be read: give each a name.")
+        yield _parameter(about[0].partition(":")[2], "name"), inner
+
+
+def _parameter(header: str, name: str) -> str:
+    """Return a parameter of a header, or nothing."""
+    message = Message()
+    message["content-type"] = header.replace("\r", " ").replace("\n", " ")
+    found = message.get_param(name)
+    return found if isinstance(found, str) else ""
 
 
 def plain_json(content: bytes) -> Any:

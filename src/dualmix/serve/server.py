@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -112,7 +111,6 @@ def serve(start: Callable[[], Any], folder: Path, origin: str, place: Place, say
             timeout_graceful_shutdown=max(5, int(place.seconds)),
             h11_max_incomplete_event_size=HEADER_BYTES,
         )
-        logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # a line per bad form
         server = _Server(config, service)
         if place.token is None and not is_loopback(place.host):
             say(
