@@ -558,8 +558,7 @@ def _stored(service: Service) -> list[answers.Stored]:
         for column in np.unique(y):
             held = np.flatnonzero(y == column)
             ranks[held] = np.arange(len(held))
-        picked = np.sort(np.lexsort((y, ranks))[:SHOWN])
-        picked = picked[np.argsort(y[picked], kind="stable")]
+        picked = np.lexsort((y, ranks))[:SHOWN]
         x, columns = learner.memory.x[picked].cpu().numpy(), y[picked].tolist()
     return [
         answers.Stored(label=labels[column], picture=pictures.thumbnail(row))
