@@ -1,5 +1,5 @@
-"""Must show 5: the service's page in a browser at 1200 and 400 pixels, light and dark, as pictures to
-look at.
+"""Must show 5: the service's page in a browser at 1200 and 400 pixels, light and dark, as
+pictures to look at.
 
     python -m studies.serve_page FOLDER
 """

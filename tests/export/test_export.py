@@ -92,7 +92,9 @@ def test_onnx_answers_as_the_learner_and_knows_its_classes(tmp_path: Path) -> No
         scores, shares = session.run(None, {"x": as_input(x)})
         np.testing.assert_allclose(scores, learner.scores(x), atol=1e-5)
         np.testing.assert_allclose(shares, learner.predict_proba(x), atol=1e-5)
-    graph = {node.op_type for node in pytest.importorskip("onnx").load(tmp_path / "m.onnx").graph.node}
+    graph = {
+        node.op_type for node in pytest.importorskip("onnx").load(tmp_path / "m.onnx").graph.node
+    }
     assert "Conv" in graph and "BatchNormalization" not in graph
     try:
         small = export(learner, tmp_path / "small.onnx", "onnx", quantize=True)

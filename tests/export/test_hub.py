@@ -113,6 +113,7 @@ def run(hub: Hub, folder: Path, *words: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         timeout=600,
+        check=False,
     )
 
 

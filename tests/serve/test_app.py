@@ -198,6 +198,10 @@ def test_a_body_that_is_too_long_or_too_slow_is_refused(app: Any, served: Servic
     assert said.status == 408 and "seconds" in said.detail
 
 
+def test_headers_that_are_too_long_are_refused(app: Any) -> None:
+    assert ask(app, "GET", "/health", x_long="a" * 17_000).status == 431
+
+
 def test_pages_of_other_sites_and_other_hosts_are_kept_out(app: Any) -> None:
     assert ask(app, "POST", "/observe", BODY, origin="http://evil.example").status == 403
     assert ask(app, "POST", "/observe", BODY, host="evil.example:8000").status == 403

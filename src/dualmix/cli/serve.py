@@ -232,7 +232,9 @@ def _file(given: argparse.Namespace) -> tuple[Any, str, str, Any]:
             f"{flags[0]} is for a new learner: give --shape and a preset, or leave it out."
         )
     path, fit = Path(given.learner), "squeeze"
+    name = str(path)
     if path.is_dir():
+        name = path.resolve().name  # a run's folder is a store's: nothing is put into it
         if (path / "config.json").is_file():
             fit = read_json(path / "config.json").get("data", {}).get("fit", fit)
         path = path / LEARNER
@@ -248,7 +250,7 @@ def _file(given: argparse.Namespace) -> tuple[Any, str, str, Any]:
 
         return load(content)
 
-    return start, origin_of("file", content), str(path), fit
+    return start, origin_of("file", content), name, fit
 
 
 def _export(given: argparse.Namespace) -> int:
@@ -265,7 +267,7 @@ def _export(given: argparse.Namespace) -> int:
         f"scores within {made.difference:.1g}"
     )
     if made.lost is not None:
-        print(f"8 bits cost {made.lost:.1f} points of accuracy on images of the memory")
+        print(f"accuracy on images of the memory by 8 bits: {-made.lost:+.1f} points")
     return 0
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -25,11 +27,14 @@ from dualmix.serve.bodies import Body
 from dualmix.serve.faults import RefusalError
 from dualmix.serve.gate import Gate, Rules
 from dualmix.serve.gathering import Gathering
-from dualmix.serve.journal import NoRoomError
 from dualmix.serve.metrics import Metrics
 from dualmix.serve.record import Record
 from dualmix.serve.service import Receipt, Scores, Service, as_record, check_text
 
+NO_SNAPSHOT = "The snapshot cannot be written; the journal has all that was accepted"
+AT_ONCE = 8
+"""Batches that are checked and journalled at the same time: a slow disk must not take all threads
+from those who ask."""
 SHOWN = 60
 """Rows of the memory that are shown."""
 
@@ -83,6 +88,7 @@ def _faults(*statuses: int) -> dict[int | str, dict[str, Any]]:
         408: "the body came too slowly",
         409: "the id stands for another batch",
         413: "the body is too long",
+        431: "the headers are too long",
         415: "a media type that is not known here",
         422: "the input cannot be used",
         429: "too many batches wait: try again after Retry-After seconds",
@@ -91,7 +97,7 @@ def _faults(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
     return {
         status: {"model": answers.Fault, "description": words[status]}
-        for status in (401, 403, *statuses)
+        for status in (401, 403, 431, *statuses)
     }
 
 
@@ -106,6 +112,14 @@ class _Desk:
     rules: Rules
     fit: Fit
     gathering: Gathering | None
+    door: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    async def accept(self, make: Callable[[], Record], *, wait: bool) -> answers.Accepted:
+        """Check and journal a batch; say what is known of it, at once or when it is learned."""
+        async with self.door:
+            record = await run_in_threadpool(make)
+            receipt = await run_in_threadpool(self.service.observe, record)
+        return await _told(receipt, record, self.rules, wait=wait)
 
     async def read(self, request: Request, labels: list[str]) -> Body:
         """Return what a request's body holds, with labels of its address."""
@@ -169,7 +183,7 @@ def make_app(
 
 
 def _add_learning(app: FastAPI, desk: _Desk) -> None:
-    service, rules = desk.service, desk.rules
+    service = desk.service
 
     @app.post(
         "/observe",
@@ -198,9 +212,8 @@ def _add_learning(app: FastAPI, desk: _Desk) -> None:
         if body.y is None:
             raise InputError("Labels are missing: give one for each row.")
         name = next(iter(told), "")
-        record = await run_in_threadpool(as_record, service.shape, body.x, body.y, name)
-        receipt = await run_in_threadpool(service.observe, record)
-        return await _told(receipt, record, rules, wait=wait)
+        make = partial(as_record, service.shape, body.x, body.y, name)
+        return await desk.accept(make, wait=wait)
 
     @app.post(
         "/pause",
@@ -215,9 +228,8 @@ def _add_learning(app: FastAPI, desk: _Desk) -> None:
         """Let the learner use a pause (`consolidate`); it is journalled as batches are."""
         if id:
             check_text(id, "An id")
-        record = Record("pause", id or "", datetime.now(UTC).timestamp())
-        receipt = await run_in_threadpool(service.observe, record)
-        return await _told(receipt, record, rules, wait=wait)
+        make = partial(Record, "pause", id or "", datetime.now(UTC).timestamp())
+        return await desk.accept(make, wait=wait)
 
 
 def _add_answers(app: FastAPI, desk: _Desk) -> None:
@@ -362,7 +374,10 @@ def _add_saving(app: FastAPI, service: Service) -> None:
     )
     async def make_snapshot() -> answers.Made:
         """Save the learner and shorten the journal."""
-        await run_in_threadpool(service.snapshot)
+        try:
+            await run_in_threadpool(service.snapshot)
+        except StoreError as fault:  # its words name a path of this machine
+            raise RefusalError(507, f"{NO_SNAPSHOT}: free some space.", 5.0) from fault
         assert service.snapshot_time is not None
         return answers.Made(batches=service.learned, time=_utc(service.snapshot_time))
 
@@ -415,17 +430,12 @@ def _handle(app: FastAPI) -> None:
 
     @app.exception_handler(DualmixError)
     async def refused(request: Request, fault: Exception) -> JSONResponse:
-        headers = {}
-        status = 422 if isinstance(fault, InputError) else 503
-        if isinstance(fault, NoRoomError) or (
-            isinstance(fault, StoreError) and "full" in str(fault)
-        ):
-            status = 507
-        if isinstance(fault, RefusalError):
-            status = fault.status
-            if fault.retry is not None:
-                headers["retry-after"] = str(math.ceil(fault.retry))
-        return _sentence(status, str(fault), headers)
+        if isinstance(fault, InputError):
+            return _sentence(422, str(fault))
+        if not isinstance(fault, RefusalError):
+            raise fault  # nothing else is meant for whoever asks
+        after = {} if fault.retry is None else {"retry-after": str(math.ceil(fault.retry))}
+        return _sentence(fault.status, str(fault), after)
 
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, fault: Exception) -> JSONResponse:
@@ -542,7 +552,7 @@ def _progress(service: Service) -> answers.Progress:
             memory=len(learner.memory),
             capacity=learner.memory.capacity,
             snapshot=None if service.snapshot_time is None else _utc(service.snapshot_time),
-            snapshot_fault=service.snapshot_fault,
+            snapshot_fault=None if service.snapshot_fault is None else f"{NO_SNAPSHOT}.",
         )
 
 

@@ -28,6 +28,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = ("/", "/docs", "/health", "/ready", "/openapi.json")
 """What needs no token: it tells nothing of what was learned."""
 SHORTEST_TOKEN = 8
+HEADER_BYTES = 16 * 1024
+"""Of all headers of a request together."""
 SAFE = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -125,6 +127,8 @@ class Gate:
             self.metrics.request(scope["path"], status, perf_counter() - began)
 
     def _check(self, scope: Scope) -> None:
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            raise RefusalError(431, f"The headers have more than {HEADER_BYTES} bytes: send fewer.")
         headers: dict[bytes, bytes] = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host

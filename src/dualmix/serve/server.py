@@ -19,12 +19,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from dualmix.data.source import Fit
 from dualmix.errors import ConfigError
 from dualmix.serve.app import make_app
-from dualmix.serve.gate import Rules, is_loopback
+from dualmix.serve.gate import HEADER_BYTES, Rules, is_loopback
 from dualmix.serve.service import Limits, Service
 from dualmix.store.lock import Lock
 
-HEADER_BYTES = 16 * 1024
-"""Of all headers of a request together."""
 WATCH = 0.2
 """Seconds between two looks whether the writer lives."""
 
