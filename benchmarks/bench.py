@@ -257,13 +257,15 @@ def evaluation(rounds: int) -> list[Row]:
     assert isinstance(made, Parts)
     x = _images(500)
     plain = Classifier(SHAPE, classes=CLASSES, seed=0).eval()
+    backbone = plain.backbone
+    assert isinstance(backbone, ReducedResNet18)
     plain.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def naive() -> None:
         with torch.no_grad():
             for part in torch.from_numpy(x).split(50):
                 F.linear(
-                    _as_written(plain.backbone, part.float() / 255), plain.weight, plain.bias
+                    _as_written(backbone, part.float() / 255), plain.weight, plain.bias
                 ).argmax(1)
 
     taken = interleaved({"naive loop": naive, "predict": lambda: made.predict(x)}, rounds)

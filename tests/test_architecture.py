@@ -24,6 +24,8 @@ ROOMS = (
     "config",
     "store",
     "runs",
+    "sklearn",
+    "river",
     "sweeps",
     "paper",
     "report",

@@ -19,6 +19,7 @@ PACKAGE = ROOT / "src" / "dualmix"
 PAGES = (
     "start",
     "stream",
+    "own",
     "data",
     "runs",
     "metrics",

@@ -21,7 +21,14 @@ from tests.readme_walk import alike, differences, steps
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ("docs/start.md", "docs/stream.md", "docs/data.md", "docs/runs.md", "docs/metrics.md")
+PAGES = (
+    "docs/start.md",
+    "docs/stream.md",
+    "docs/own.md",
+    "docs/data.md",
+    "docs/runs.md",
+    "docs/metrics.md",
+)
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^(?:    |\$ (?:\.venv/bin/)?)(dualmix [^#\n]+)", re.MULTILINE)
 
@@ -47,6 +54,11 @@ def test_the_example_prints_what_the_readme_prints(tmp_path: Path) -> None:
     (example,) = [step for step in steps(README) if step.python]
     assert len(example.expected) >= 5
     assert differences(example.expected, printed(example.command, tmp_path).splitlines()) == []
+
+
+def test_the_examples_of_ones_own_are_short() -> None:
+    blocks = PYTHON.findall(text("docs/own.md"))
+    assert len(blocks) >= 9 and all(len(block.splitlines()) <= 20 for block in blocks)
 
 
 @pytest.mark.slow
@@ -76,7 +88,7 @@ def test_a_screen_and_a_half_that_names_the_paper_first() -> None:
 def test_every_command_and_flag_is_known(page: str) -> None:
     parser = make_parser()
     commands = COMMAND.findall(text(page))
-    assert commands or page in ("docs/metrics.md", "docs/stream.md")
+    assert commands or page in ("docs/metrics.md", "docs/own.md", "docs/stream.md")
     for command in commands:
         words = shlex.split(command.split(" > ")[0])[1:]
         known = parser

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dualmix.data import Images as Images
     from dualmix.data import load as load_data
     from dualmix.data import register_dataset as register_dataset
+    from dualmix.data.arrays import from_arrays as from_arrays
     from dualmix.data.stream import Plan as Plan
     from dualmix.data.stream import Stream as Stream
     from dualmix.data.stream import plan as plan
@@ -63,8 +64,10 @@ if TYPE_CHECKING:
     from dualmix.runs.build import load as load
     from dualmix.runs.build import save as save
     from dualmix.runs.build import to_bytes as to_bytes
+    from dualmix.runs.evaluate import Evaluation as Evaluation
+    from dualmix.runs.evaluate import evaluate as evaluate
     from dualmix.runs.run import Result as Result
-    from dualmix.runs.run import run as train
+    from dualmix.runs.run import train as train
     from dualmix.settings import setting as setting
     from dualmix.store.opening import open_store as open_store
     from dualmix.store.store import Store as Store
@@ -75,6 +78,7 @@ _HOMES = {
     "config.compose": ("Composed", "compose"),
     "config.fields": ("Config",),
     "data": ("Data", "Decoded", "Images", "load_data", "register_dataset"),
+    "data.arrays": ("from_arrays",),
     "data.stream": ("Plan", "Stream", "plan"),
     "errors": (
         "BusyError",
@@ -115,12 +119,13 @@ _HOMES = {
     "registry": ("Method", "register"),
     "rng": ("Rng",),
     "runs.build": ("build", "create", "load", "save", "to_bytes"),
+    "runs.evaluate": ("Evaluation", "evaluate"),
     "runs.run": ("Result", "train"),
     "settings": ("setting",),
     "store.opening": ("open_store",),
     "store.store": ("Store",),
 }
-_AT_HOME = {"load_data": "load", "train": "run"}
+_AT_HOME = {"load_data": "load"}
 """What a name is called in its own module."""
 _RENAMED = {"value": "setting"}
 """Older public names, which still work in this release."""

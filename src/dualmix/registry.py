@@ -280,7 +280,9 @@ def load_plugin(path: Path) -> None:
 
 def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:
     """Return "; did you mean ...?" for the valid name most like a wrong one, or nothing."""
-    close = get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    known = list(valid)
+    swapped = [one for one in known if sorted(one) == sorted(name)]
+    close = swapped or get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 

@@ -19,7 +19,7 @@ from dualmix.learn.network import Classifier
 from dualmix.learn.replay import SeparatePasses
 from dualmix.learn.types import Batch
 from dualmix.methods.gss import each_gradient
-from dualmix.registry import presets
+from dualmix.registry import get_method, presets
 from dualmix.rng import Rng
 from dualmix.runs.build import build, load, save
 from tests.kit import SHAPE
@@ -30,8 +30,10 @@ TINY = 1e-3
 
 
 def losses(name: str, engine: str) -> list[float]:
-    values = {"method.lr": TINY, "model.engine": engine}
-    values |= {} if name in ("finetune", "iid-offline", "iid-online") else {"method.memory": 12}
+    known = get_method(presets()[name].kind).model_fields
+    small = {"lr": TINY, "memory": 12}
+    values = {f"method.{part}": value for part, value in small.items() if part in known}
+    values["model.engine"] = engine
     method = compose(name, values).config.method
     learner = build(method, SHAPE, seed=1, model=Model(width=3, engine=engine))
     rng = np.random.default_rng(0)

@@ -275,12 +275,12 @@ def test_only_a_few_predictions_compute_at_once(monkeypatch: pytest.MonkeyPatch)
     shared.observe(*batch(5, 0))
     inside, most, plain = [0], [0], Answers.predict
 
-    def counted(self: Answers, given: Any) -> Any:
+    def counted(self: Answers, given: Any, **options: Any) -> Any:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
         go.wait(120)
         inside[0] -= 1
-        return plain(self, given)
+        return plain(self, given, **options)
 
     go = threading.Event()
     monkeypatch.setattr(Answers, "predict", counted)

@@ -18,7 +18,7 @@ from dualmix.learn.network import Classifier
 from dualmix.registry import get_method, presets
 from dualmix.runs.build import build, load, save
 
-KINDS = sorted({preset.kind for preset in presets().values()})
+KINDS = sorted({p.kind for p in presets().values() if get_method(p.kind).trains})
 SHAPE = (3, 8, 8)
 
 

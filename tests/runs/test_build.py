@@ -106,8 +106,8 @@ def test_create_names_the_nearest(tmp_path: Path) -> None:
         dualmix.create("finetun", SHAPE)
     with pytest.raises(ConfigError, match="no method 'zebra'"):
         dualmix.create("zebra", SHAPE)
-    with pytest.raises(ConfigError, match="create 'scr' with its settings"):
-        dualmix.create("scr-100", SHAPE)
+    with pytest.raises(ConfigError, match="create 'finetune' with its settings"):
+        dualmix.create("iid-offline", SHAPE)
     with pytest.raises(ConfigError, match="does not fit: make it smaller"):
         dualmix.create("er", SHAPE, memory=10**14)
     with pytest.raises(ConfigError, match="no device 'foo'"):
@@ -193,7 +193,9 @@ def test_additions_join_a_method_by_a_plus() -> None:
 
 
 def trained(name: str, text: bool = False, **settings: Any) -> Any:
-    method = get_method(name)(lr=0.05, **settings)
+    kind = get_method(name)
+    known = {k: v for k, v in {"lr": 0.05, **settings}.items() if k in kind.model_fields}
+    method = kind(**known)
     learner = dualmix.build(method, SHAPE, seed=3, model=Model(width=1))
     for x, y in batches(4, text=text):
         learner.observe(x, y)
@@ -203,9 +205,8 @@ def trained(name: str, text: bool = False, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("name", sorted({preset.kind for preset in presets().values()}))
 def test_every_method_is_sound_by_its_own_rules(tmp_path: Path, name: str) -> None:
-    settings = {} if name == "finetune" else {"memory": 9}
     for text in (False, True):
-        dualmix.save(trained(name, text, **settings), tmp_path / "l")
+        dualmix.save(trained(name, text, memory=9), tmp_path / "l")
         loaded = dualmix.load(tmp_path / "l")
         assert content(loaded, tmp_path / "again") == (tmp_path / "l").read_bytes()
 
@@ -435,3 +436,28 @@ def test_numbers_of_numpy_and_lists_are_made_plain(tmp_path: Path, shape: Any) -
         plain.observe(x, y)
     assert content(made, tmp_path / "1") == content(plain, tmp_path / "2")
     assert made.recipe["shape"] == [1, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": "mps"}, "no device 'mps' for dualmix: give cpu"),
+        ({"classes": ["cat", "dog"]}, "how many there will be, not which: give 2"),
+        ({"mean": [0.5]}, "^Method 'er' cannot be made: mean and std need"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_said_how_to_mend(options: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        dualmix.create("er", (3, 8, 8), **options)
+
+
+def test_a_preset_with_settings_of_its_method_can_be_created() -> None:
+    wanted = presets()["scr-100"].values["method.memory_batch"]
+    assert dualmix.create("scr-100", SHAPE).recipe["method"]["memory_batch"] == wanted == 100
+
+
+def test_a_backbone_is_not_exchanged() -> None:
+    learner: Any = dualmix.create("er", (3, 8, 8), width=2)
+    with pytest.raises(ConfigError, match="make the learner with backbone="):
+        learner.model.backbone = torch.nn.Identity()
+    assert learner.model.features == 16

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Literal
+from unittest.mock import patch
 
 from torch import nn
 
 from dualmix.errors import ConfigError
-from dualmix.learn import network
+from dualmix.learn import backbones, network
 
 
-class Shallow(network.ReducedResNet18):
+class Shallow(backbones.ReducedResNet18):
     """The stem, one block and the pooling."""
 
     def __init__(
@@ -24,21 +25,19 @@ class Shallow(network.ReducedResNet18):
     ) -> None:
         nn.Module.__init__(self)
         channels, *sides = shape
-        if min(sides) < network.POOL:
+        if min(sides) < backbones.POOL:
             raise ConfigError(f"Images of {sides[0]}x{sides[1]} pixels are too small.")
         self.engine = engine
-        self.stem = network.Conv(channels, width, 3, 1, 1, bias=False)
+        self.stem = backbones.Conv(channels, width, 3, 1, 1, bias=False)
         self.bn = nn.BatchNorm2d(width)
-        self.blocks = nn.Sequential(network.Block(width, width, 1))
-        self.features = width * math.prod(side // network.POOL for side in sides)
+        self.blocks = nn.Sequential(backbones.Block(width, width, 1))
+        self.features = width * math.prod(side // backbones.POOL for side in sides)
 
 
 @contextmanager
 def shallow(on: bool = True) -> Iterator[None]:
     """Make every network of this process a shallow one."""
-    whole = network.ReducedResNet18
-    network.ReducedResNet18 = Shallow if on else whole  # type: ignore[misc]
-    try:
+    with ExitStack() as patches:
+        for module in (backbones, network) if on else ():
+            patches.enter_context(patch.object(module, "ReducedResNet18", Shallow))
         yield
-    finally:
-        network.ReducedResNet18 = whole  # type: ignore[misc]

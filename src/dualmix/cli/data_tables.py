@@ -30,12 +30,14 @@ def verification(report: Report) -> RenderableType:
     facts.add_column(overflow="fold")
     facts.add_row("where", report.where)
     if report.classes:
-        channels, height, width = report.shape
-        facts.add_row(
-            "images", f"{report.classes} classes, {height}x{width} pixels, {channels} channels"
-        )
-        facts.add_row("training", f"{report.train:,} images, {_span(report.train_span)} per class")
-        facts.add_row("test", f"{report.test:,} images, {_span(report.test_span)} per class")
+        what = "images" if len(report.shape) == 3 else "vectors"
+        size = f"{report.shape[0]} numbers"
+        if len(report.shape) == 3:
+            channels, height, width = report.shape
+            size = f"{height}x{width} pixels, {channels} channels"
+        facts.add_row(what, f"{report.classes} classes, {size}")
+        facts.add_row("training", f"{report.train:,} {what}, {_span(report.train_span)} per class")
+        facts.add_row("test", f"{report.test:,} {what}, {_span(report.test_span)} per class")
         facts.add_row("content", f"sha256 {report.fingerprint}")
     for file in report.files:
         published = {

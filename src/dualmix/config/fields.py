@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import SerializeAsAny, field_validator, model_validator
@@ -38,6 +39,9 @@ class Model(Settings):
     hidden: int = setting(256, "units of each hidden layer of an mlp", ge=1, le=65_536)
     weights: str = setting(
         "", "safetensors file of weights that the backbone begins with; none: drawn from the seed"
+    )
+    weights_sha256: str = setting(
+        "", "of that file; it is found by itself, and stands in the run's key instead of the path"
     )
     frozen: bool = setting(False, "the backbone stays as it is: only the head learns")
     statistics: Literal["ref", "unbiased"] = setting(
@@ -89,6 +93,21 @@ class Model(Settings):
         known = self.name in ("auto", "reduced-resnet18") and len(shape) == 3
         usable = known and device == "cpu" and self.precision == "float32" and available()
         return "native" if usable else "torch"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_by_content(cls, given: Any) -> Any:
+        """Look at a file of weights once: what is filed goes by its content, wherever it lies."""
+        if not isinstance(given, dict) or not (path := given.get("weights")):
+            return given
+        if given.get("weights_sha256") or not isinstance(path, str | Path):
+            return given
+        try:
+            with Path(path).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as fault:
+            raise ValueError(f"weights: {path} cannot be read ({fault.strerror})") from fault
+        return {**given, "weights": str(path), "weights_sha256": digest}
 
     @model_validator(mode="after")
     def _normalisation_fits(self) -> Model:
@@ -210,6 +229,7 @@ class Config(Common, Generic[MethodT]):
         plain = self.model_dump(mode="json", exclude_defaults=True, exclude=set_apart)
         plain = first_names({**plain, "method": {"kind": self.method.kind, **plain["method"]}})
         plain["kind"] = plain["method"].pop("kind")
+        plain.get("model", {}).pop("weights", None)
         plain["order_seed"], plain["run_seed"] = self.seeds()
         plain["data"] = fingerprint
         if code := code_of(type(self.method)).identity() if code is None else code:

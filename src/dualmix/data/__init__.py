@@ -13,6 +13,7 @@ from dualmix.data.config import Data
 from dualmix.data.images import Decoded, Images, check, fingerprint
 from dualmix.data.plugin import register_dataset
 from dualmix.data.source import readable
+from dualmix.errors import DataError
 
 __all__ = [
     "DATASETS",
@@ -28,13 +29,13 @@ __all__ = [
 ]
 
 
-def load(data: Data) -> Images:
+def load(data: Data | str) -> Images:
     """Open a data set, decoding it first where that was not done before.
 
     Parameters
     ----------
     data
-        Which set, where it lies and how to decode it.
+        Which set, where it lies and how to decode it; or its name alone.
 
     Returns
     -------
@@ -47,6 +48,10 @@ def load(data: Data) -> Images:
     DataError
         One sentence that says what is missing or broken and what to do.
     """
+    if isinstance(data, str):
+        if data not in DATASETS:
+            raise DataError(f"There is no data set {data!r}: give {', '.join(sorted(DATASETS))}.")
+        data = Data(name=data)
     entry = DATASETS[data.name]
     with readable(title(data)):
         folder = root(data.root)

@@ -2,8 +2,8 @@
 
 The file holds ``x_train``, ``y_train``, ``x_test`` and ``y_test``, or only ``x`` and ``y``, of
 which a share of every class is then held out. Images are uint8, or floating-point in [0, 1], and
-lie as ``(n, H, W)``, ``(n, H, W, C)`` or ``(n, C, H, W)`` with C = 1 or 3. Labels are whole numbers
-or texts."""
+lie as ``(n, H, W)``, ``(n, H, W, C)`` or ``(n, C, H, W)`` with C = 1 or 3. Rows ``(n, d)`` are
+vectors: numbers of any range, kept as float32. Labels are whole numbers or texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualmix.data import npy, split
-from dualmix.data.images import Decoded, Labels, Pixels
+from dualmix.data.images import Decoded, Images, Labels, Pixels, Rows, check, fingerprint
 from dualmix.data.pixels import first, resize
 from dualmix.data.source import Source, check_room, locate, open_file, parsing, stamps
 from dualmix.errors import DataError
@@ -52,11 +52,14 @@ def decode(source: Source) -> Decoded:
     order.
     """
     divided = source.held_out is None
-    held = _arrays(source.where, DIVIDED if divided else WHOLE)
+    return _decoded(source, _arrays(source.where, DIVIDED if divided else WHOLE), divided)
+
+
+def _decoded(source: Source, held: dict[str, NDArray[Any]], divided: bool) -> Decoded:
     names = [("x_train", "y_train"), ("x_test", "y_test")] if divided else [("x", "y")]
     images, labels = [], []
     for x_name, y_name in names:
-        x, y = _pixels(held[x_name], f"{source.where}: {x_name}"), held[y_name]
+        x, y = _rows(held[x_name], f"{source.where}: {x_name}"), held[y_name]
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
         if y.ndim != 1 or len(y) != len(x):
@@ -64,6 +67,8 @@ def decode(source: Source) -> Decoded:
                 f"{source.where}: {y_name} must hold one label for each of the {len(x)} images in "
                 f"{x_name}."
             )
+        if x.ndim == 2 and source.size is not None:
+            raise DataError(f"{source.where}: {x_name} holds vectors: leave out --data.size.")
         images.append(resize(x, source.size, source.fit))
         labels.append(_plain(y, f"{source.where}: {y_name}"))
     if divided and labels[0].dtype.kind != labels[1].dtype.kind:
@@ -85,6 +90,62 @@ def decode(source: Source) -> Decoded:
     test = split.draw(y, split.share(source.held_out), source.seed)
     note = split.note(source.held_out, source.seed)
     return Decoded(x[~test], y[~test], x[test], y[test], classes, (note,), np.flatnonzero(test))
+
+
+IN_MEMORY = Path("(in memory)")
+
+
+def from_arrays(
+    x: NDArray[Any],
+    y: Any,
+    x_test: NDArray[Any] | None = None,
+    y_test: Any = None,
+    *,
+    held_out: float = 0.2,
+    seed: int = 0,
+) -> Images:
+    """Make a data set of arrays in memory, as `dualmix.train` takes it.
+
+    Parameters
+    ----------
+    x, y
+        Images or vectors, and a whole number or a text for each, as in a ``.npz`` file of
+        ``arrays``.
+    x_test, y_test
+        For testing; none: a share of each class of `x` is held out.
+    held_out, seed
+        That share, and what decides which rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> images = from_arrays(rng.normal(size=(20, 5)), ["cat", "dog"] * 10)
+    >>> images.shape, images.classes, len(images.test_y)
+    ((5,), ('cat', 'dog'), 4)
+    """
+    if (x_test is None) != (y_test is None):
+        raise DataError("Give both x_test and y_test, or neither.")
+    if not 0 < held_out < 1:
+        raise DataError(f"held_out is a share between 0 and 1, not {held_out!r}.")
+    divided = x_test is not None
+    given = dict(zip(DIVIDED, (x, y, x_test, y_test), strict=True)) if divided else {"x": x, "y": y}
+    held = {name: np.asarray(array) for name, array in given.items()}
+    share = {} if divided else {"held_out": held_out, "seed": seed}
+    made = _decoded(Source("in memory", IN_MEMORY, (), None, **share), held, divided)  # type: ignore[arg-type]
+    check(made, "arrays")
+    parts = {
+        name: getattr(made, name).copy() for name in ("train_x", "train_y", "test_x", "test_y")
+    }
+    for part in parts.values():
+        part.flags.writeable = False
+    return Images(
+        "arrays",
+        **parts,
+        classes=made.classes,
+        fingerprint=fingerprint(made),
+        notes=made.notes,
+    )
 
 
 @contextmanager
@@ -128,6 +189,18 @@ def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         return arrays
 
 
+def _rows(x: NDArray[Any], name: str) -> Rows:
+    if x.ndim != 2:
+        return _pixels(x, name)
+    if x.dtype.kind not in "iuf" or x.dtype.itemsize > 8:
+        raise DataError(f"{name} is {x.dtype}: vectors must be numbers.")
+    with np.errstate(over="ignore"):
+        vectors = x.astype(np.float32)
+    if not np.isfinite(vectors).all():
+        raise DataError(f"{name} holds NaN, infinite or too large numbers: clean these rows.")
+    return vectors
+
+
 def _pixels(x: NDArray[Any], name: str) -> Pixels:
     x = _channels_last(x, name)
     if x.dtype == np.uint8:
@@ -151,7 +224,7 @@ def _channels_last(x: NDArray[Any], name: str) -> NDArray[Any]:
     if x.ndim != 4:
         raise DataError(
             f"{name} has the shape {x.shape}: images must be (n, H, W), (n, H, W, C) or "
-            "(n, C, H, W)."
+            "(n, C, H, W), and vectors (n, d)."
         )
     last, first = x.shape[3] in (1, 3), x.shape[1] in (1, 3)
     if last and not first:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from dualmix.data.source import printable
 from dualmix.errors import DataError
 
 Pixels = NDArray[np.uint8]
+Rows: TypeAlias = NDArray[Any]
+"""Pictures as `Pixels`, or vectors: float32 (n, d)."""
 Labels = NDArray[np.int64]
 
 
@@ -26,9 +29,9 @@ class Decoded:
     where the source itself divides training from testing; the cache keeps them so that two machines
     can compare."""
 
-    train_x: Pixels
+    train_x: Rows
     train_y: Labels
-    test_x: Pixels
+    test_x: Rows
     test_y: Labels
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -37,8 +40,8 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """A data set: uint8 pictures ``(n, H, W, C)`` and labels ``0..K-1``, for training and for
-    testing.
+    """A data set: uint8 pictures ``(n, H, W, C)``, or float32 vectors ``(n, d)``, and labels
+    ``0..K-1``, for training and for testing.
 
     Attributes
     ----------
@@ -55,9 +58,9 @@ class Images:
     """
 
     name: str
-    train_x: Pixels
+    train_x: Rows
     train_y: Labels
-    test_x: Pixels
+    test_x: Rows
     test_y: Labels
     classes: tuple[str, ...]
     fingerprint: str
@@ -66,11 +69,24 @@ class Images:
     def __post_init__(self) -> None:
         check(self)
 
+    def __repr__(self) -> str:
+        what = "x".join(map(str, self.shape))
+        return (
+            f"<{self.name}: {len(self.classes)} classes, {len(self.train_y)} rows of {what} to "
+            f"learn and {len(self.test_y)} to test>"
+        )
+
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of one picture, the order a network wants."""
-        _, height, width, channels = self.train_x.shape
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """Channels, height and width of one picture, the order a network wants; or the length of a
+        vector.
+        """
+        return tuple(self.as_rows(self.train_x[:0]).shape[1:])
+
+    @staticmethod
+    def as_rows(x: Rows) -> Rows:
+        """Return some of the rows as a learner takes them: pictures ``(n, C, H, W)``."""
+        return x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
 
     def for_validation(self, share: float) -> Images:
         """Return the set with the training images also in the place of the test images, which are
@@ -95,15 +111,20 @@ def check(images: Images | Decoded, name: str = "") -> None:
     """
     name = name or getattr(images, "name", "the data set")
     for part in ("train", "test"):
-        x: Pixels = getattr(images, f"{part}_x")
+        x: Rows = getattr(images, f"{part}_x")
         y: Labels = getattr(images, f"{part}_y")
         if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
             raise DataError(f"{name}: {part} images and labels must be numpy arrays.")
-        if x.dtype != np.uint8 or x.ndim != 4:
+        vectors = x.dtype == np.float32 and x.ndim == 2
+        if vectors and (not x.shape[1] or not np.isfinite(x).all()):
+            raise DataError(
+                f"{name}: {part} vectors must have a length and hold finite numbers: clean them."
+            )
+        if not vectors and (x.dtype != np.uint8 or x.ndim != 4):
             raise DataError(
                 f"{name}: {part} images must be uint8 (n, H, W, C), not {x.dtype} {x.shape}."
             )
-        if x.shape[3] not in (1, 3) or 0 in x.shape[1:3]:
+        if not vectors and (x.shape[3] not in (1, 3) or 0 in x.shape[1:3]):
             raise DataError(
                 f"{name}: {part} images must have 1 or 3 channels and some size, not {x.shape[1:]}."
             )
@@ -149,7 +170,7 @@ def fingerprint(images: Images | Decoded) -> str:
     shapes = [list(images.train_x.shape), list(images.test_x.shape)]
     digest.update(json.dumps([shapes, list(images.classes)]).encode())
     for x in (images.train_x, images.test_x):
-        digest.update(np.ascontiguousarray(x).data)
+        digest.update(np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("<")).data)
     for y in (images.train_y, images.test_y):
         digest.update(np.ascontiguousarray(y, dtype="<i8").tobytes())
     return digest.hexdigest()

@@ -15,7 +15,7 @@ from dualmix.data import cache, cifar100, mini_imagenet, tiny_imagenet
 from dualmix.data.catalog import DATASETS, Dataset, load_installed, title
 from dualmix.data.catalog import root as data_root
 from dualmix.data.config import Data
-from dualmix.data.images import Decoded, check, fingerprint
+from dualmix.data.images import Decoded, Images, check, fingerprint
 from dualmix.data.source import Source, checksum, readable
 from dualmix.errors import DataError
 
@@ -61,7 +61,7 @@ class Report:
     train: int
     test: int
     classes: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     train_span: tuple[int, int]
     test_span: tuple[int, int]
     fingerprint: str
@@ -136,7 +136,6 @@ def verify(data: Data) -> Report:
             verdict,
             False,
         )
-    _, height, width, channels = decoded.train_x.shape
     mark = fingerprint(decoded)
     lines, ok = _judge(dataset, decoded, data.size, files)
     with readable(title(data)):
@@ -148,7 +147,7 @@ def verify(data: Data) -> Report:
         train=len(decoded.train_x),
         test=len(decoded.test_x),
         classes=len(decoded.classes),
-        shape=(channels, height, width),
+        shape=tuple(Images.as_rows(decoded.train_x[:0]).shape[1:]),
         train_span=_span(decoded, "train"),
         test_span=_span(decoded, "test"),
         fingerprint=mark,
@@ -181,7 +180,7 @@ def _judge(
     bad.
     """
     rest = [note for note in decoded.notes if note not in _VERDICTS]
-    shape = (decoded.train_x.shape[3], *decoded.train_x.shape[1:3])
+    shape = tuple(Images.as_rows(decoded.train_x[:0]).shape[1:])
     odd = [note for note in rest if note.startswith(("subset", "not the standard"))]
     if size is None and dataset.shape is not None and shape != dataset.shape:
         line, ok = (

@@ -311,8 +311,7 @@ def make(
         network = maker(shape, hidden)
         if not isinstance(network, nn.Module):
             raise ConfigError(f"The backbone {name!r} must be a torch module, not {network!r:.80}.")
-    if name == REDUCED or maker is not None:
-        initialise(network, seed)
+    initialise(network, seed)
     return network
 
 
@@ -330,8 +329,12 @@ def _from_timm(name: str, shape: Shape, seed: int) -> nn.Module:
             f"{', '.join(names())} or a name of timm.list_models()."
         )
     with torch.random.fork_rng(devices=[]):  # timm draws from torch's global generator
-        torch.manual_seed(seed)
         network: nn.Module = timm.create_model(name, num_classes=0, in_chans=shape[0])
+    rng = generator(seed, "timm")
+    for weight in network.parameters():  # tokens and positions; `initialise` does the layers
+        if weight.ndim > 1:
+            drawn = rng.normal(scale=0.02, size=tuple(weight.shape)).astype(np.float32)
+            weight.data.copy_(torch.from_numpy(drawn))
     return network
 
 
@@ -378,8 +381,9 @@ def initialise(backbone: nn.Module, seed: int) -> None:
         elif isinstance(module, nn.Linear):
             bound = 1 / math.sqrt(module.in_features)
             for weight in (module.weight, module.bias):
-                drawn = rng.uniform(-bound, bound, tuple(weight.shape)).astype(np.float32)
-                weight.data.copy_(torch.from_numpy(drawn))
+                if weight is not None:
+                    drawn = rng.uniform(-bound, bound, tuple(weight.shape)).astype(np.float32)
+                    weight.data.copy_(torch.from_numpy(drawn))
         elif isinstance(module, nn.BatchNorm2d):
             module.reset_parameters()
         elif isinstance(module, Standardise):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dualmix.errors import ConfigError
 from dualmix.learn.answers import Answers
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.guard import GUARDED, Guard, pausing, reading, replacing
@@ -17,7 +18,8 @@ from dualmix.learn.inputs import as_labels, as_rows
 from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
 from dualmix.learn.modes import replica
-from dualmix.learn.types import Batch, ImagesLike, Labels, LabelsLike, State, Update
+from dualmix.learn.optimisers import Optimiser
+from dualmix.learn.types import Batch, ImagesLike, Labels, LabelsLike, Learner, State, Update
 from dualmix.rng import Rng
 
 if TYPE_CHECKING:
@@ -98,10 +100,12 @@ class MemoryLearner:
     update
         Which slots of the memory the rows of a new batch overwrite.
     lr, weight_decay
-        Of plain SGD.
+        Of each step.
 
     Attributes
     ----------
+    optimiser, moments
+        What takes the steps and what earlier ones left to it; none: plain SGD, which keeps nothing.
     network
         All that is trained.
     iterations
@@ -129,6 +133,8 @@ class MemoryLearner:
         self.model, self.memory, self.update, self.rng = model, memory, update, rng
         self.network: nn.Module = model
         self.lr, self.weight_decay = lr, weight_decay
+        self.optimiser: Optimiser | None = None
+        self.moments: dict[str, Tensor] = {}
         self.ages = ClassAges()
         self.hits = torch.zeros((), dtype=torch.int64)
         self.guard = Guard()
@@ -138,12 +144,15 @@ class MemoryLearner:
         """Take a step along the gradient that backward passes left in the network, unless it or the
         loss is not finite.
         """
-        self.model.arithmetic.descend(
-            self.network.parameters(),
-            self.lr,
-            self.weight_decay,
-            lambda length: self.guard.sound(self, loss, length),
-        )
+        parameters = self.network.parameters()
+
+        def sound(length: Tensor) -> Tensor | None:
+            return self.guard.sound(self, loss, length)
+
+        if self.optimiser is None:
+            self.model.arithmetic.descend(parameters, self.lr, self.weight_decay, sound)
+        else:
+            self.optimiser.step(parameters, self.moments, self.lr, self.weight_decay, sound)
 
     def write(self, arrival: Arrival, new: Batch) -> None:
         """Keep of a new batch what the update chooses."""
@@ -241,8 +250,12 @@ class MemoryLearner:
 
     @reading
     def state_dict(self) -> State:
-        """Return weights, labels, memory, the classes' ages and the state of chance."""
+        """Return weights, labels, memory, the classes' ages, the state of chance and the
+        optimiser's moments.
+        """
+        moments = {} if self.optimiser is None else {"moments": dict(self.moments)}
         return {
+            **moments,
             "labels": list(self.model.labels),
             "model": dict(self.model.state_dict()),
             "memory": self.memory.state_dict(),
@@ -257,3 +270,21 @@ class MemoryLearner:
         self.memory.load_state_dict(state["memory"])
         self.ages.load_state_dict(state["seen"])
         self.rng.load_state_dict(state["rng"])
+        moments = state.get("moments", {})
+        self.moments = {name: moment.to(self.model.device) for name, moment in moments.items()}
+
+
+def with_answers(learner: Learner) -> MemoryLearner:
+    """Return a learner that has probabilities, as every one has that derives from `MemoryLearner`.
+
+    Raises
+    ------
+    ConfigError
+        It is one of its maker's own, which answers labels only.
+    """
+    if not isinstance(learner, MemoryLearner):
+        raise ConfigError(
+            f"{type(learner).__name__} answers labels only, and probabilities are needed: derive "
+            "it from dualmix.learn.common.MemoryLearner."
+        )
+    return learner

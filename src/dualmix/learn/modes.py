@@ -125,9 +125,10 @@ def _corrected(network: nn.Module) -> nn.Module:
     for norm in twin.modules():
         if not isinstance(norm, torch.nn.modules.batchnorm._BatchNorm) or norm.momentum is None:
             continue
-        if norm.running_mean is None or norm.running_var is None:
+        tracked = norm.num_batches_tracked
+        if norm.running_mean is None or norm.running_var is None or tracked is None:
             continue
-        start = (1 - norm.momentum) ** norm.num_batches_tracked.double()
+        start = (1 - norm.momentum) ** tracked.double()
         if float(start) < 1:
             norm.running_mean.copy_(norm.running_mean.double() / (1 - start))
             norm.running_var.copy_(((norm.running_var.double() - start) / (1 - start)).clamp(min=0))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -119,6 +119,14 @@ class Classifier(nn.Module):
         self._parts = tuple(self.modules())[1:]
         self.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "backbone" and "backbone" in self.__dict__.get("_modules", {}):
+            raise ConfigError(
+                "A learner's backbone cannot be exchanged, since its head and its optimiser belong "
+                "to it: make the learner with backbone=, or load its weights into the backbone."
+            )
+        super().__setattr__(name, value)
+
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
@@ -173,7 +181,7 @@ class Classifier(nn.Module):
     def _run(self, x: Tensor, groups: Sequence[int] | None) -> Tensor:
         with torch.no_grad() if self.frozen else nullcontext():
             if isinstance(self.backbone, ReducedResNet18):
-                return self.backbone(x, groups)
+                return self.backbone.forward(x, groups)
             sizes = [len(x)] if groups is None else list(groups)
             return torch.cat([self.backbone(part) for part in x.split(sizes)])
 
@@ -223,6 +231,11 @@ class Classifier(nn.Module):
         self.weight = nn.Parameter(torch.empty_like(state["weight"], device=self.device))
         self.bias = nn.Parameter(torch.empty_like(state["bias"], device=self.device))
         self.load_state_dict(state)
+
+    def rename(self, names: Sequence[int] | Sequence[str]) -> None:
+        """Give classes other labels: those that were 0, 1, 2 and so on get the names there."""
+        self.labels = [names[int(label)] for label in self.labels]
+        self._columns = {label: column for column, label in enumerate(self.labels)}
 
     def reset(self) -> None:
         """Go back to the initial weights and statistics; labels keep their columns."""

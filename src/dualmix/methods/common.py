@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import field_validator
+from pydantic import ValidationInfo, field_validator
 
 from dualmix.learn.augment import check_name, transform
 from dualmix.learn.memory import Memory
+from dualmix.learn.optimisers import Optimiser
 from dualmix.learn.sampling import Balanced, Reservoir
 from dualmix.learn.types import Transform, Update
 from dualmix.registry import Method
@@ -53,7 +54,7 @@ class Descent(Method):
 
     lr: float = setting(
         0.1,
-        "learning rate of plain SGD",
+        "learning rate; Adam and AdamW want a smaller one, such as 0.001",
         paper="0.1",
         source="paper",
         gt=0,
@@ -62,6 +63,26 @@ class Descent(Method):
     weight_decay: float = setting(
         0.0, "L2 penalty on all weights", paper="-", source="reference", ge=0
     )
+    optimiser: Literal["sgd", "adam", "adamw"] = setting(
+        "sgd",
+        "sgd is plain and keeps nothing; adam and adamw keep two numbers per weight, as momentum "
+        "keeps one; a step that a method only tries out stays plain",
+        paper="SGD",
+        source="paper",
+    )
+    momentum: float = setting(0.0, "share of the last step that goes on, for sgd", ge=0, lt=1)
+
+    @field_validator("momentum")
+    @classmethod
+    def _of_sgd(cls, momentum: float, given: ValidationInfo) -> float:
+        if momentum and given.data.get("optimiser") != "sgd":
+            raise ValueError("momentum is for sgd: adam and adamw have their own, so give 0")
+        return momentum
+
+    def stepper(self) -> Optimiser | None:
+        """Return what takes steps with a memory of their own; none: plain SGD."""
+        plain = self.optimiser == "sgd" and not self.momentum
+        return None if plain else Optimiser(self.optimiser, self.momentum)
 
 
 class Remembering(Descent):

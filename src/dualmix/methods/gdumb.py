@@ -125,6 +125,7 @@ class GDumbLearner(MemoryLearner):
     def learn(self) -> None:
         """Train a fresh network on the memory, now; it starts from the same weights each time."""
         self.model.reset()
+        self.moments = {}
         self.model.train()
         for _ in range(self.epochs):
             for old in memory_batches(self.memory, self.batch, self.rng["learn"]):

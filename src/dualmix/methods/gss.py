@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,7 @@ def _each_gradient_natively(model: Classifier, batch: Batch) -> Tensor:
     is softmax - onehot.
     """
     head: list[Tensor] = []
+    backbone: Any = model.backbone  # the native engine runs one kind only
 
     def features_gradient(features: Tensor) -> Tensor:
         logits = F.linear(features, model.weight.detach(), model.bias.detach())
@@ -131,7 +132,7 @@ def _each_gradient_natively(model: Classifier, batch: Batch) -> Tensor:
         return error @ model.weight.detach()
 
     with torch.no_grad():
-        parts = engine.each_gradient(model.backbone, model.normalised(batch.x), features_gradient)
+        parts = engine.each_gradient(backbone, model.normalised(batch.x), features_gradient)
     return torch.cat([part.flatten(1) for part in (*head, *parts)], 1)
 
 

@@ -44,8 +44,10 @@ class RanDumbLearner(Discriminant):
     def mapped(self, features: Tensor) -> Tensor:
         """Return random Fourier features."""
         unit = torch.nn.functional.normalize(features, dim=1) * features.shape[1] ** 0.5
-        turned = unit @ self.frequencies.to(features.device) + self.phases.to(features.device)
-        return turned.cos() * (2 / len(self.phases)) ** 0.5
+        turned: Tensor = unit @ self.frequencies.to(features.device)
+        turned = turned + self.phases.to(features.device)
+        scaled: Tensor = turned.cos() * (2 / len(self.phases)) ** 0.5
+        return scaled
 
 
 @register("randumb", cite="Prabhu et al., 2024, arXiv:2402.08823")

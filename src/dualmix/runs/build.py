@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.backbones import REDUCED, make
+from dualmix.learn.common import MemoryLearner, with_answers
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner, Shape
+from dualmix.methods.common import Descent
 from dualmix.plugins import code_of
 from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
 from dualmix.rng import Rng
@@ -64,6 +67,11 @@ def build(
         raise ConfigError(f"model must be the settings of a network (Model), not {model!r}.")
     check_device(device)
     shape, model = _shape(shape), model or Model()
+    if isinstance(classes, Sequence | np.ndarray | set):
+        raise ConfigError(
+            f"classes is how many there will be, not which: give {len(classes)}, or leave it out "
+            "and the head grows; names come with the labels of each batch."
+        )
     if classes is not None:
         classes = _whole(classes, 1, MOST_CLASSES, "classes")
     seed = _whole(seed, 0, 2**32 - 1, "a seed")
@@ -77,6 +85,10 @@ def build(
             f"{str(fault).splitlines()[0][:200]}"
         ) from fault
     learner = method.build(network, Rng(seed))
+    if isinstance(method, Descent) and (stepper := method.stepper()):
+        if not isinstance(learner, MemoryLearner):
+            raise ConfigError(f"{method.kind} takes steps of its own: give optimiser sgd.")
+        learner.optimiser = stepper
     learner.recipe = {
         "kind": method.kind,
         "method": method.model_dump(mode="json"),
@@ -113,7 +125,7 @@ def _network(
             else None
         )
     if model.weights and backbone is not None:
-        fill(backbone, Path(model.weights))
+        fill(backbone, Path(model.weights), model.weights_sha256)
     return Classifier(
         shape,
         classes=classes,
@@ -164,10 +176,12 @@ def check_device(device: str | torch.device) -> None:
     except RuntimeError:
         kind = None
     if kind is None or kind.type not in ("cpu", "cuda"):
-        raise ConfigError(f"There is no device {_shown(device)}: give cpu, cuda or cuda:0.")
+        raise ConfigError(
+            f"There is no device {_shown(device)} for dualmix: give cpu, cuda or cuda:0."
+        )
     if kind.type == "cuda" and (kind.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"This machine has no CUDA device {device} that torch can use: give --device cpu."
+            f"This machine has no CUDA device {device} that torch can use: give device cpu."
         )
 
 
@@ -242,7 +256,9 @@ def create(
         method, made = kind(**settings), Model(**network)
     except ValidationError as fault:
         wrong = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})"
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {_shown(e['input'])})"
+            if e["loc"]
+            else e["msg"].removeprefix("Value error, ")
             for e in fault.errors()
         ]
         raise ConfigError(f"Method {name!r} cannot be made: {'; '.join(wrong)}.") from fault
@@ -264,7 +280,10 @@ def save(learner: Learner, to: Path | str | BinaryIO) -> None:
 
 def to_bytes(learner: Learner) -> bytes:
     """Return what `save` writes."""
-    return snapshot.state_bytes({"recipe": learner.recipe, "learner": learner.state_dict()})
+    recipe = dict(learner.recipe)
+    if recipe.get("grown"):
+        recipe["classes"] = len(with_answers(learner).model.weight)
+    return snapshot.state_bytes({"recipe": recipe, "learner": learner.state_dict()})
 
 
 def load(
@@ -272,8 +291,12 @@ def load(
     device: str | torch.device = "cpu",
     *,
     backbone: nn.Module | None = None,
+    head: Literal["saved", "growing"] | None = None,
 ) -> Learner:
     """Load a learner that goes on exactly where it was saved.
+
+    A learner that a run has trained (``learner.safetensors`` in its folder) answers the names of
+    classes that the data had; names that are all whole numbers become numbers.
 
     Parameters
     ----------
@@ -282,6 +305,9 @@ def load(
     backbone
         A module like the one that the learner was made with, if it was one of your own; its weights
         are replaced.
+    head
+        ``growing``: a fixed head may get further columns for classes that come; ``saved``: it is as
+        it was. None: growing for a learner of a run, else as saved.
 
     Raises
     ------
@@ -289,6 +315,8 @@ def load(
         The file is damaged, or holds what no learner of its recipe can have.
     """
     check_device(device)
+    if head not in (None, "saved", "growing"):
+        raise ConfigError(f"head must be 'growing' or 'saved', not {_shown(head)}.")
     if isinstance(path, str | Path):
         state = snapshot.read(Path(path))
     else:
@@ -298,6 +326,7 @@ def load(
     recipe: Any = state.get("recipe")
     try:
         check_recipe(recipe, state.get("learner"))
+        names = recipe.get("names")
         settings = migrate(
             {"method": {"kind": recipe["kind"], **recipe["method"]}, "model": recipe["model"]}
         )
@@ -323,6 +352,13 @@ def load(
         )
         learner.recipe["model"] = settings["model"]
         take_over(learner, state["learner"])
+        if names is not None:
+            with_answers(learner).model.rename(_labels(names))
+        if learner.recipe["classes"] is not None and (
+            head == "growing" or recipe.get("grown") or (names is not None and head is None)
+        ):
+            with_answers(learner).model.classes = None
+            learner.recipe["grown"] = True
     except (
         ConfigError,
         KeyError,
@@ -338,3 +374,9 @@ def load(
             f"{path} is not a saved learner ({type(fault).__name__}: {str(fault)[:200]})."
         ) from fault
     return learner
+
+
+def _labels(names: list[str]) -> list[int] | list[str]:
+    """Return class names as a user's labels: numbers, where the data had numbers."""
+    whole = all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", name) for name in names)
+    return [int(name) for name in names] if whole else names

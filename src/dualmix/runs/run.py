@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dualmix.config.compose import Composed
+from dualmix.config.compose import Composed, compose
 from dualmix.data import Images, load
+from dualmix.data.arrays import IN_MEMORY
 from dualmix.data.stream import Plan, plan
-from dualmix.errors import DualmixError, StoreError
+from dualmix.errors import ConfigError, DualmixError, StoreError
 from dualmix.learn.types import Learner
 from dualmix.runs import metrics
 from dualmix.runs.build import build
@@ -30,6 +32,7 @@ from dualmix.runs.probes import measure
 from dualmix.runs.process import resident, settle
 from dualmix.runs.saved import take_over
 from dualmix.store.folder import STEP, Folder
+from dualmix.store.opening import open_store
 from dualmix.store.store import Store
 
 TRACKED = ("tensorboard", "wandb")
@@ -85,6 +88,51 @@ def run(
         if folder.done or fresh or not continues(folder, composed):
             folder.clear(TRACKED)
         return _train(composed, images, order, learner, folder, watch, stop)
+
+
+def train(
+    what: Composed | str,
+    store: Store | Path | str,
+    values: Mapping[str, Any] | None = None,
+    *,
+    images: Images | None = None,
+    **options: Any,
+) -> Result:
+    """Train and score one configuration, as `dualmix run` does.
+
+    Parameters
+    ----------
+    what
+        A method's or a preset's name, or what `compose` returned.
+    store
+        Where the run is filed: a folder, or what `open_store` returned.
+    values
+        Settings by dotted path, such as ``{"method.memory": 200, "stream.tasks": 5}``, where `what`
+        is a name.
+    images
+        Data in memory (`from_arrays`); none: what the configuration names.
+    options
+        As of `dualmix.runs.run.run`: ``fresh``, ``watch``, ``stop``.
+
+    Examples
+    --------
+    >>> images = dualmix.from_arrays(x, y)  # doctest: +SKIP
+    >>> dualmix.train("er+dualmix", "runs", {"method.memory": 200}, images=images)  # doctest: +SKIP
+    """
+    if isinstance(what, str):
+        given = dict(values or {})
+        if images is not None and images.name == "arrays":
+            given = {"data.name": "arrays", "data.path": str(IN_MEMORY), **given}
+        what = compose(what, given)
+    elif values:
+        raise ConfigError("values belong to a name: give them to compose, or give the name.")
+    if images is not None and images.name != what.config.data.name:
+        raise ConfigError(
+            f"The configuration is for {what.config.data.name}, but images are of {images.name}: "
+            f"compose it with data.name {images.name}."
+        )
+    filed = store if isinstance(store, Store) else open_store(str(store))
+    return run(what, filed, images=images, **options)
 
 
 def _filed(folder: Folder, composed: Composed) -> Result | None:
@@ -172,9 +220,7 @@ def _train(
         loss = None
         for rows in order.batches(at.task, at.batch):
             with _timed(at, "train_seconds"):
-                loss = learner.observe(
-                    images.train_x[rows].transpose(0, 3, 1, 2), images.train_y[rows]
-                )
+                loss = learner.observe(images.as_rows(images.train_x[rows]), images.train_y[rows])
                 at.hits = at.hits + learner.hits
             at.images += len(rows)
             at.batch += 1
@@ -201,7 +247,7 @@ def _train(
         folder.log(event="task", task=at.task, step=at.step, accuracy=accuracy, loss=last)
         _save(folder, learner, at)
         watch(Scored(at.task - 1, at.step, accuracy, forgetting))
-    return _finish(order, learner, folder, at, watch)
+    return _finish(order, learner, folder, at, watch, list(images.classes))
 
 
 def _log_step(folder: Folder, at: _Progress, loss: float) -> None:
@@ -233,14 +279,19 @@ def _end_task(
 
 
 def _finish(
-    order: Plan, learner: Learner, folder: Folder, at: _Progress, watch: Callable[[Event], None]
+    order: Plan,
+    learner: Learner,
+    folder: Folder,
+    at: _Progress,
+    watch: Callable[[Event], None],
+    names: list[str],
 ) -> Result:
     counts = np.stack(at.counts)
     scores = metrics.summary(counts, [task.classes for task in order.tasks])
     scores["online_accuracy"] = float(at.hits) / max(at.images, 1)
     times = _cost(at)
     folder.finish(
-        {"recipe": learner.recipe, "learner": learner.state_dict()},
+        {"recipe": {**learner.recipe, "names": names}, "learner": learner.state_dict()},
         counts,
         scores,
         times,
@@ -257,7 +308,7 @@ def confusion(learner: Learner, images: Images, order: Plan, task: int) -> NDArr
     rows = np.concatenate([seen.test for seen in order.tasks[: task + 1]])
     counts = np.zeros(classes * classes, dtype=np.int64)
     for part in np.array_split(rows, max(1, len(rows) // 1000)):
-        predicted = learner.predict(images.test_x[part].transpose(0, 3, 1, 2)).astype(np.int64)
+        predicted = learner.predict(images.as_rows(images.test_x[part])).astype(np.int64)
         counts += np.bincount(
             images.test_y[part] * classes + predicted, minlength=classes * classes
         )

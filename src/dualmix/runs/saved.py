@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from dualmix.errors import ConfigError
-from dualmix.learn import network
+from dualmix.learn import backbones
+from dualmix.learn.optimisers import LATER as MOMENTS
 from dualmix.learn.types import Learner
 from dualmix.rng import generator
 from dualmix.store.snapshot import State
@@ -40,6 +41,17 @@ def check_recipe(recipe: Any, state: Any) -> None:
         f"its shape is {shape!r}",
     )
     _demand(classes is None or _whole(classes, 1), f"it has {classes!r} classes")
+    names = recipe.get("names")
+    if names is not None:
+        _demand(
+            isinstance(names, list)
+            and all(isinstance(name, str) for name in names)
+            and len(set(names)) == len(names),
+            "its class names are none",
+        )
+        labels = state.get("labels")
+        known = isinstance(labels, list) and all(_whole(n) and n < len(names) for n in labels)
+        _demand(known, "its labels have no names")
     settings = recipe.get("method")
     _demand(isinstance(settings, dict) and isinstance(model, dict), "it has no settings")
     weights = state.get("model")
@@ -72,7 +84,7 @@ def _features(shape: list[int], width: int) -> int | None:
     channels, *sides = shape
     try:
         with torch.device("meta"):  # takes no room, however large the images are said to be
-            return network.ReducedResNet18((channels, sides[0], sides[1]), width).features
+            return backbones.ReducedResNet18((channels, sides[0], sides[1]), width).features
     except (ConfigError, RuntimeError):
         return None
 
@@ -96,6 +108,8 @@ def check_state(learner: Learner, state: Any) -> None:
                 _ages(state[name], wanted, len(state.get("labels", ())))
             case "rng":
                 _chance(state[name], wanted)
+            case "moments":
+                _moments(state[name], learner, columns)
             case "tally":
                 _tally(state[name])
             case _:
@@ -172,6 +186,21 @@ def _chance(state: Any, template: Mapping[str, Any]) -> None:
             and saved["uinteger"] < 2**32,
             f"{name} is the generator of another learner",
         )
+
+
+def _moments(state: Any, learner: Any, columns: int) -> None:
+    """Demand moments of weights that the network has; a head's may lag behind its columns."""
+    _demand(isinstance(state, dict), "its moments are none")
+    weights = list(learner.network.parameters())
+    for name, moment in state.items():
+        _finite(moment, f"moments.{name}")
+        place, _, kind = str(name).partition(".")
+        known = place.isdecimal() and int(place) < len(weights) and kind in MOMENTS
+        _demand(known, f"moments.{name} is of no weight")
+        rows, *rest = weights[int(place)].shape or [1]
+        wanted = [1] * len(rest) if kind == "steps" else rest
+        fits = moment.ndim == len(rest) + 1 and list(moment.shape[1:]) == wanted
+        _demand(fits and len(moment) <= max(rows, columns), f"moments.{name} is of another weight")
 
 
 def _tally(state: Any) -> None:

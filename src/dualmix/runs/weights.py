@@ -17,21 +17,22 @@ HEADS = ("fc.", "head.", "classifier.")
 OURS = "backbone."
 
 
-def digest(path: Path) -> str:
-    """Return the sha256 of a weight file."""
-    return hashlib.sha256(read_bytes(path)).hexdigest()
-
-
-def fill(backbone: nn.Module, path: Path) -> None:
+def fill(backbone: nn.Module, path: Path, sha256: str) -> None:
     """Put the weights of a file into a backbone: every one it has must be there and fit.
 
     Raises
     ------
     ConfigError
-        The file is no safetensors file, or of another network.
+        The file is no safetensors file, of another network, or not the one with this sha256.
     """
+    content = read_bytes(path)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ConfigError(
+            f"{path} is not the file that the settings were made with (sha256 {sha256[:12]}): "
+            "give that one, or leave out weights_sha256."
+        )
     try:
-        tensors = parse(read_bytes(path))
+        tensors = parse(content)
     except (SafetensorError, ValueError, KeyError, RuntimeError) as fault:
         raise ConfigError(
             f"{path} is no safetensors file of weights: {str(fault)[:200]}"

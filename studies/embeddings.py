@@ -1,0 +1,160 @@
+"""A stream of embeddings: which learner suits features of a frozen encoder.
+
+`python -m studies.embeddings --root DATA --minutes 10` trains a reduced ResNet-18 on the first half
+of CIFAR-100's classes with the native engine, takes its features of the other half, and lets every
+learner see these once, as a stream of 10 tasks of 5 classes. `--features FILE.npz` keeps the
+features, and takes them from there the next time. The table has test accuracy over all 50 classes
+after the stream, over seeds that decide the order of the classes and rows, and seconds per stream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dualmix
+from dualmix.data import load
+from dualmix.rng import generator
+
+LEARNERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "ncm": ("ncm", {}),
+    "slda": ("slda", {}),
+    "ridge": ("ridge", {}),
+    "ridge, projection 2000": ("ridge", {"projection": 2000, "penalty": 100.0}),
+    "fecam": ("fecam", {}),
+    "randumb": ("randumb", {}),
+    "finetune": ("finetune", {"lr": 0.05}),
+    "er": ("er", {"lr": 0.05, "memory": 1000}),
+    "er+dualmix": ("er+dualmix", {"lr": 0.05, "memory": 1000}),
+}
+TASKS, BATCH = 10, 10
+
+
+class Features(NamedTuple):
+    """Embeddings of the classes that the encoder has not seen."""
+
+    train_x: NDArray[np.float32]
+    train_y: NDArray[np.int64]
+    test_x: NDArray[np.float32]
+    test_y: NDArray[np.int64]
+
+
+def encode(root: Path | None, minutes: float, log: Any = sys.stderr) -> Features:
+    """Train the encoder for some minutes; return its features of the other classes."""
+    images = load(dualmix.Data(name="cifar100", root=root))
+    half = len(images.classes) // 2
+    mine = np.flatnonzero(images.train_y < half)
+    learner: Any = dualmix.create(
+        "finetune", images.shape, classes=half, engine="auto", lr=0.05, weight_decay=1e-4
+    )
+    rng = generator(0, "encoder")
+    end, batch, steps = time.monotonic() + 60 * minutes, 64, 0
+    while time.monotonic() < end:
+        order = rng.permutation(mine)
+        for start in range(0, len(order) - batch + 1, batch):
+            rows = np.sort(order[start : start + batch])
+            x = _shifted(images.train_x[rows], rng)
+            learner.observe(x.transpose(0, 3, 1, 2), images.train_y[rows])
+            steps += 1
+            if time.monotonic() > end:
+                break
+        seen = images.test_y < half
+        said = learner.predict(images.test_x[seen].transpose(0, 3, 1, 2))
+        right = float((said == images.test_y[seen]).mean())
+        print(f"{steps} steps, {right:.1%} of the encoder's own classes", file=log, flush=True)
+    parts = [
+        (learner.embed(x[y >= half].transpose(0, 3, 1, 2)), y[y >= half] - half)
+        for x, y in ((images.train_x, images.train_y), (images.test_x, images.test_y))
+    ]
+    return Features(*parts[0], *parts[1])
+
+
+def _shifted(x: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Return images that are shifted by up to 4 pixels, half of them mirrored."""
+    wide = np.pad(x, ((0, 0), (4, 4), (4, 4), (0, 0)))
+    side = x.shape[1]
+    moved = []
+    for image in wide:
+        top, left = rng.integers(0, 9, 2)
+        part = image[top : top + side, left : left + side]
+        moved.append(part[:, ::-1] if rng.random() < 0.5 else part)
+    return np.stack(moved)
+
+
+def stream(
+    features: Features, seed: int
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], bool]]:
+    """Yield batches, class by class in tasks, and whether a task ends with the batch."""
+    rng = generator(seed, "embeddings")
+    classes = rng.permutation(int(features.train_y.max()) + 1)
+    for task in np.array_split(classes, TASKS):
+        rows = rng.permutation(np.flatnonzero(np.isin(features.train_y, task)))
+        for start in range(0, len(rows), BATCH):
+            part = rows[start : start + BATCH]
+            yield features.train_x[part], features.train_y[part], start + BATCH >= len(rows)
+
+
+def score(name: str, features: Features, seed: int) -> tuple[float, float, Any]:
+    """Return a learner's accuracy after the stream, the seconds of the stream, and the learner."""
+    method, settings = LEARNERS[name]
+    learner: Any = dualmix.create(method, features.train_x.shape[1:], seed=seed, **settings)
+    taken = 0.0
+    for x, y, last in stream(features, seed):
+        begin = time.perf_counter()
+        learner.observe(x, y)
+        if last:
+            learner.consolidate()
+        taken += time.perf_counter() - begin
+    return float((learner.predict(features.test_x) == features.test_y).mean()), taken, learner
+
+
+def batch_ridge(features: Features, penalty: float = 1.0) -> NDArray[np.float64]:
+    """Return the scores of ridge regression on all rows at once, by numpy, a column per class."""
+    ones = [np.c_[x.astype(np.float64), np.ones(len(x))] for x in features[::2]]
+    wanted = np.eye(int(features.train_y.max()) + 1)[features.train_y]
+    gram = ones[0].T @ ones[0] + penalty * np.eye(ones[0].shape[1])
+    return np.asarray(ones[1] @ np.linalg.solve(gram, ones[0].T @ wanted))
+
+
+def apart(learner: Any, features: Features) -> float:
+    """Return the largest difference of a ridge learner's scores to those of the batch solution."""
+    found = learner.scores(features.test_x)
+    return float(np.abs(found - batch_ridge(features)[:, learner.classes_]).max())
+
+
+def main(words: list[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--root", type=Path, help="folder with cifar-100-python")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of training the encoder")
+    parser.add_argument("--features", type=Path, help="file to keep the features in")
+    parser.add_argument("--seeds", type=int, default=5)
+    given = parser.parse_args(words)
+    if given.features and given.features.exists():
+        kept = np.load(given.features)
+        features = Features(*(kept[name] for name in Features._fields))
+    else:
+        features = encode(given.root, given.minutes)
+        if given.features:
+            np.savez(given.features, **features._asdict())
+    print("| learner | accuracy (mean ± sd of seeds) | seconds per stream |\n|---|---|---|")
+    for name in LEARNERS:
+        found = [score(name, features, seed) for seed in range(given.seeds)]
+        accuracy, seconds = (np.array([one[i] for one in found]) for i in (0, 1))
+        spread = accuracy.std(ddof=1) if len(accuracy) > 1 else 0.0
+        shown = f"{accuracy.mean():.1%} ± {spread:.1%} | {seconds.mean():.1f}"
+        print(f"| {name} | {shown} |", flush=True)
+        if name == "ridge":
+            worst = max(apart(one[2], features) for one in found)
+    print(f"\nridge and the batch solution differ by {worst:.1e} at most.")
+
+
+if __name__ == "__main__":
+    main()
