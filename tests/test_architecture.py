@@ -29,6 +29,9 @@ ROOMS = (
     "sweeps",
     "paper",
     "report",
+    "export",
+    "client",
+    "serve",
     "cli",
 )
 """From the top of the house down: a room imports from itself and from rooms above it. "" is the

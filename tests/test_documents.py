@@ -29,6 +29,7 @@ PAGES = (
     "protocols",
     "references",
     "reproduce",
+    "serve",
 )
 DOCUMENTS = ("CONTRIBUTING.md", *(f"docs/{page}.md" for page in PAGES))
 PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|md|json|yaml|cff|txt|toml|html))`")

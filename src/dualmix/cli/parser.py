@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dualmix.cli import data, results, run, sweep, table
+from dualmix.cli import data, results, run, serve, sweep, table
 from dualmix.errors import DualmixError
 
 STORE = "runs"
@@ -106,6 +106,7 @@ def make_parser(extra: AddCommands | None = None) -> Parser:
     sweep.add_commands(add, store, plain)
     table.add_commands(add, store, plain)
     results.add_commands(add, store, plain)
+    serve.add_commands(add)
     data.add_commands(commands)
     if extra is not None:
         extra(add, store, plain)

@@ -74,28 +74,30 @@ def _eight_bits(values: NDArray[Any]) -> Pixels:
     return (values.astype(np.uint32) >> 8).astype(np.uint8)
 
 
-def fitted(image: Image, size: int, fit: Fit) -> Image:
-    """Bring a picture to a square, antialiased and bilinear.
+def fitted(image: Image, size: int | tuple[int, int], fit: Fit) -> Image:
+    """Bring a picture to a square, or to a width and height, antialiased and bilinear.
 
     ``squeeze`` changes its proportions, ``crop`` cuts off what is longer on both sides alike,
     ``pad`` lays it on black.
     """
     from PIL import Image as Pil
 
+    across, down = (size, size) if isinstance(size, int) else size
     wide, high = image.size
-    if wide == high == size:
+    if (wide, high) == (across, down):
         return image
-    if wide == high or fit == "squeeze":
-        return image.resize((size, size), Pil.Resampling.BILINEAR)
+    if wide * down == high * across or fit == "squeeze":
+        return image.resize((across, down), Pil.Resampling.BILINEAR)
     if fit == "crop":
-        side = min(wide, high)
-        left, top = (wide - side) // 2, (high - side) // 2
-        box = (left, top, left + side, top + side)
-        return image.resize((size, size), Pil.Resampling.BILINEAR, box=box)
-    scale = size / max(wide, high)
+        inner = min(wide, high * across // down), min(high, wide * down // across)
+        inner = max(1, inner[0]), max(1, inner[1])
+        left, top = (wide - inner[0]) // 2, (high - inner[1]) // 2
+        box = (left, top, left + inner[0], top + inner[1])
+        return image.resize((across, down), Pil.Resampling.BILINEAR, box=box)
+    scale = min(across / wide, down / high)
     inner = max(1, round(wide * scale)), max(1, round(high * scale))
-    canvas = Pil.new(image.mode, (size, size))
-    at = (size - inner[0]) // 2, (size - inner[1]) // 2
+    canvas = Pil.new(image.mode, (across, down))
+    at = (across - inner[0]) // 2, (down - inner[1]) // 2
     canvas.paste(image.resize(inner, Pil.Resampling.BILINEAR), at)
     return canvas
 

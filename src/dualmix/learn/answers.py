@@ -29,10 +29,13 @@ class Answers:
     ----------
     score
         Returns for images in [0, 1], or vectors, a score for each class.
+    steps
+        Batches that had been learned.
     """
 
     network: Classifier
     score: Callable[[Tensor], Tensor]
+    steps: int = 0
 
     def predict(
         self, x: ImagesLike, *, at_least: float = 0.0, unknown: int | str | None = None

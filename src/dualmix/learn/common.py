@@ -184,7 +184,7 @@ class MemoryLearner:
     def answers(self) -> Answers:
         """Return what the learner predicts from, as a copy."""
         network = replica(self.model)
-        return Answers(network, self.scorer(network))
+        return Answers(network, self.scorer(network), self.ages.steps)
 
     def predict(
         self, x: ImagesLike, *, at_least: float = 0.0, unknown: int | str | None = None
