@@ -179,6 +179,7 @@ def test_the_loop_is_observe_each_planned_batch_once(
         learner.consolidate()
         stage = confusion(learner, images, order, task)
         assert (stage == result.folder.counts()[task]).all()
+    learner.recipe["names"] = list(images.classes)
     dualmix.save(learner, tmp_path / "by-hand")
     assert (tmp_path / "by-hand").read_bytes() == (
         result.folder.path / "learner.safetensors"
