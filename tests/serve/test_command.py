@@ -39,7 +39,7 @@ PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
         (("l.safetensors", "--queue", "0"), "no whole number"),
         (("l.safetensors", "--body-limit", "nan"), "no number above 0"),
         (("l.safetensors", "--host", "not a host"), "cannot be listened on"),
-        (("l.safetensors", "--token-file", "l.safetensors"), "far more than"),
+        (("l.safetensors", "--token-file", "missing"), "cannot be read"),
     ],
 )
 def test_a_wrong_command_is_one_sentence(dualmix_: Any, words: tuple[str, ...], said: str) -> None:
@@ -77,7 +77,7 @@ def test_the_example_works_as_printed(tmp_path: Path, capsys: pytest.CaptureFixt
     served.close()
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"0: \d+ of \d+ recognised when they came", lines[0])
-    assert served.accuracy.images == 310
+    assert served.learner.ages.steps == 31
 
 
 def test_the_page_names_every_endpoint_and_limit(tmp_path: Path) -> None:
