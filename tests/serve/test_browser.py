@@ -82,6 +82,8 @@ def test_the_page_asks_for_a_token_shows_all_and_answers(
 ) -> None:
     size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get("about:blank")
+    browser.get_log("performance")
     browser.get(url)
     wait_until(lambda: run(browser, "return !document.getElementById('login').hidden"), "no login")
     browser.find_element("id", "token").send_keys("token-of-the-test")

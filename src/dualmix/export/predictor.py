@@ -30,10 +30,10 @@ class Predictor(nn.Module):
         if not learner.model.labels:
             raise ConfigError("The learner has learned nothing yet: there is nothing to export.")
         twin = copy.copy(learner.model)
-        twin._modules = dict(learner.model._modules)
-        twin.backbone = copy.deepcopy(learner.model.backbone)
-        if isinstance(twin.backbone, ReducedResNet18):
-            twin.backbone.engine = "torch"  # what is traced must be torch's operations
+        backbone = copy.deepcopy(learner.model.backbone)
+        if isinstance(backbone, ReducedResNet18):
+            backbone.engine = "torch"  # what is traced must be torch's operations
+        twin._modules = {**learner.model._modules, "backbone": backbone}
         twin.engine, twin.precision = "torch", "float32"
         network = replica(twin)
         self._score = [learner.scorer(network)]  # in a list, so that it is no part of the module

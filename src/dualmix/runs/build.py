@@ -280,10 +280,15 @@ def save(learner: Learner, to: Path | str | BinaryIO) -> None:
 
 def to_bytes(learner: Learner) -> bytes:
     """Return what `save` writes."""
+    return snapshot.state_bytes(state_of(learner))
+
+
+def state_of(learner: Learner) -> snapshot.State:
+    """Return all that `load` needs to make a learner again."""
     recipe = dict(learner.recipe)
     if recipe.get("grown"):
         recipe["classes"] = len(with_answers(learner).model.weight)
-    return snapshot.state_bytes({"recipe": recipe, "learner": learner.state_dict()})
+    return {"recipe": recipe, "learner": learner.state_dict()}
 
 
 def load(

@@ -23,7 +23,7 @@ from dualmix.errors import ConfigError, DualmixError, InputError, StoreError, Tr
 from dualmix.learn.common import MemoryLearner
 from dualmix.learn.inputs import as_labels, as_rows
 from dualmix.learn.types import ImagesLike, Shape
-from dualmix.runs.build import load, to_bytes
+from dualmix.runs.build import load, state_of, to_bytes
 from dualmix.serve import faults
 from dualmix.serve.accuracy import Accuracy
 from dualmix.serve.faults import RefusalError
@@ -453,9 +453,9 @@ class Service:
     def _write_snapshot(self) -> None:
         with self._wake:
             ids = self.ids.state_dict(self.learned)
+        learner: Any = self.learner
         state = {
-            "recipe": self.learner.recipe,
-            "learner": self.learner.state_dict(),
+            **state_of(learner),
             "served": {
                 "origin": self.origin,
                 "next": self.learned,
