@@ -5,6 +5,7 @@ there for.
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import torch
 
 from dualmix import registry, testing
 from dualmix.config.compose import compose
+from dualmix.config.fields import Model
 from dualmix.errors import InputError
+from dualmix.learn import backbones
 from dualmix.learn.memory import Memory
 from dualmix.learn.replay import Replay
 from dualmix.learn.sampling import Reservoir, Uniform
@@ -94,6 +97,47 @@ def test_every_preset_is_held_against_the_contract() -> None:
 @pytest.mark.parametrize(("name", "demand", "shape"), SIZED)
 def test_size_works(name: str, demand: str, shape: tuple[int, int, int]) -> None:
     testing.CHECKS[demand](DISTINCT[name], shape)
+
+
+KINDS = sorted({preset.kind for preset in registry.presets().values()} | {"er+dualmix"})
+NETWORKS = [
+    pytest.param(name, demand, marks=routine(demand == "resume_is_exact"))
+    for name in KINDS
+    for demand in testing.CHECKS
+    if demand != CHOICES
+]
+"""Every method on vectors and with a network that dualmix does not know."""
+PLAIN = {"data.name": "cifar100"}
+"""Without what suits the digits, an augmentation for images."""
+
+
+@pytest.mark.parametrize(("name", "demand"), NETWORKS)
+def test_vectors_through_an_mlp_work(name: str, demand: str) -> None:
+    testing.CHECKS[demand](compose(name, PLAIN).config.method, (12,))
+
+
+class Own(torch.nn.Module):
+    """Convolutions, batch-norm, pooling and a mean over the map, as torchvision's networks."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(channels, 4, 3, padding=1, bias=False)
+        self.bn1 = torch.nn.BatchNorm2d(4)
+        self.maxpool = torch.nn.MaxPool2d(2)
+        self.layer1 = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 3), torch.nn.ReLU(inplace=True))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer1(self.maxpool(self.bn1(self.conv1(x)).relu())).mean((2, 3))
+
+
+@pytest.mark.parametrize(("name", "demand"), NETWORKS)
+def test_a_network_of_ones_own_works(
+    name: str, demand: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backbones, "_MAKERS", dict(backbones._MAKERS))
+    backbones.register_backbone("own", images=True)(lambda shape, hidden: Own(shape[0]))
+    monkeypatch.setattr(testing, "Model", partial(Model, name="own"))
+    testing.CHECKS[demand](METHODS[name], SMALL)
 
 
 def test_check_makes_every_demand(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
+@pytest.mark.slow
 def test_examples(name: str) -> None:
     module = importlib.import_module(name)
     assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0

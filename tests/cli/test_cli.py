@@ -239,6 +239,7 @@ def test_the_store_of_the_environment(
     assert not any(Path.cwd().iterdir())
 
 
+@pytest.mark.slow
 def test_a_store_with_an_odd_name(dualmix_: Command, tiny: list[str]) -> None:
     for name in ("a[b]", "[red]x", "[/x]", "ä ö", ":smile:", "*"):
         code, out, err = dualmix_("run", *tiny, "--store", name)

@@ -73,6 +73,7 @@ NO_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 @pytest.mark.parametrize("locale", [NO_LOCALE, {"LC_ALL": "C"}, {"PYTHONIOENCODING": "latin-1"}])
+@pytest.mark.slow
 def test_a_locale_that_lacks_letters_stops_nothing(locale: dict[str, str]) -> None:
     ended = dualmix("explain", "er", **locale)
     assert (ended.returncode, ended.stderr) == (0, b"")

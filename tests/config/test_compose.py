@@ -248,6 +248,7 @@ def test_faults_in_a_file(tmp_path: Path) -> None:
         b"[" * 5000,
     ],
 )
+@pytest.mark.slow
 def test_a_garbage_file_is_one_clear_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: bytes
 ) -> None:

@@ -34,7 +34,7 @@ HISTORY: tuple[Change, ...] = (
     Renamed("method.rehearsed", "method.memory_batch"),
     Renamed("order", "stream"),
     Renamed("stream.size", "stream.batch"),
-    Dropped("method.momentum", 0.0),
+    Dropped("method.inertia", 0.0),
     Renamed("bypass", "method.bypass"),
     Dropped("precision.loss", "float32"),
     Renamed("method.reservoir", "method.reservoir", values=(("paper", "exact"), ("code", "ref"))),
@@ -47,7 +47,7 @@ OLD = {
         "kind": "replay",
         "rehearsed": 7,
         "reservoir": "code",
-        "momentum": 0.0,
+        "inertia": 0.0,
         "smoothing": "is another method's",
         "memory": 50,
     },
@@ -146,11 +146,11 @@ def test_keys_of_today() -> None:
 @pytest.mark.usefixtures("history")
 def test_a_dropped_setting_with_another_value_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("method: {kind: er, momentum: 0.9}")
-    with pytest.raises(ConfigError, match=r"mine\.yaml: .* method\.momentum is gone .* 0\.9"):
+    path.write_text("method: {kind: er, inertia: 0.9}")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: .* method\.inertia is gone .* 0\.9"):
         compose(str(path))
-    kept = migrate({"method": {"kind": "replay", "momentum": 0.9}}, keep_dropped=True)
-    assert kept == {"method": {"kind": "er", "momentum": 0.9}}
+    kept = migrate({"method": {"kind": "replay", "inertia": 0.9}}, keep_dropped=True)
+    assert kept == {"method": {"kind": "er", "inertia": 0.9}}
 
 
 @pytest.mark.usefixtures("history")
@@ -167,7 +167,7 @@ def test_two_names_of_one_setting_are_a_fault() -> None:
     [
         ("method.rehearsed", "it is now method.memory_batch"),
         ("order.size", "it is now stream.batch"),
-        ("method.momentum", "it is gone and is always 0.0"),
+        ("method.inertia", "it is gone and is always 0.0"),
         ("method.memroy", "did you mean --method.memory?"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_saved_learner_of_old_names_loads(
     learner = dualmix.create("er", shape=(1, 8, 8), memory=20, memory_batch=7)
     recipe = dict(learner.recipe)
     recipe["kind"] = "replay"
-    recipe["method"] = {**recipe["method"], "momentum": 0.0}
+    recipe["method"] = {**recipe["method"], "inertia": 0.0}
     recipe["method"]["rehearsed"] = recipe["method"].pop("memory_batch")
     path = tmp_path / "old.safetensors"
     snapshot.write(path, {"recipe": recipe, "learner": learner.state_dict()})
@@ -201,9 +201,9 @@ def test_a_saved_learner_of_old_names_loads(
         dualmix.load(path)
     monkeypatch.setattr(module, "CHANGES", HISTORY)
     assert dualmix.load(path).recipe == learner.recipe
-    recipe["method"]["momentum"] = 0.9
+    recipe["method"]["inertia"] = 0.9
     snapshot.write(path, {"recipe": recipe, "learner": learner.state_dict()})
-    with pytest.raises((ConfigError, StoreError), match=r"method\.momentum is gone"):
+    with pytest.raises((ConfigError, StoreError), match=r"method\.inertia is gone"):
         dualmix.load(path)
 
 

@@ -100,6 +100,7 @@ def test_an_edit_of_the_file_gives_another_key(tmp_path: Path) -> None:
         ("from library import FACTOR", "", "below/library.py"),
     ],
 )
+@pytest.mark.slow
 def test_an_edit_of_what_it_imports_gives_another_key(
     tmp_path: Path, imports: str, lazily: str, helper: str
 ) -> None:

@@ -260,6 +260,7 @@ def test_a_broken_installed_package_is_one_sentence(
 
 
 @pytest.mark.parametrize("demand", testing.CHECKS)
+@pytest.mark.slow
 def test_the_example_keeps_the_contract(demand: str) -> None:
     load_plugin(EXAMPLE)
     testing.CHECKS[demand](get_method("my-method")(), (1, 8, 8))

@@ -82,7 +82,8 @@ def test_labels_of_any_plain_kind(tmp_path, y, classes):
         ({"x_train": np.where(X > 250, np.nan, X / 255)}, "not numbers"),
         ({"x_train": X[:, :3, :, :]}, "either end could be"),
         ({"x_train": np.zeros((12, 6, 5, 4), np.uint8)}, "no axis of 1 or 3"),
-        ({"x_train": X.reshape(12, -1)}, "images must be"),
+        ({"x_train": X[:, 0, 0, 0]}, "images must be"),
+        ({"x_train": X.reshape(12, -1)}, "one size for both"),
         ({"y_train": Y + 0.5}, "not whole numbers"),
         ({"y_train": np.where(Y, np.nan, 1.0)}, "not whole numbers"),
         ({"y_train": Y[:-1]}, "one label for each of the 12 images"),
@@ -135,3 +136,10 @@ def test_every_image_lands_in_exactly_one_part(tmp_path, y, held_out, seed):
     seen = np.concatenate([decoded.train_x[:, 0, 0, 0], decoded.test_x[:, 0, 0, 0]])
     np.testing.assert_array_equal(np.sort(seen), np.arange(len(y)))
     assert set(decoded.train_y) == set(range(len(set(y))))
+
+
+def test_rows_of_numbers_are_vectors_of_float32(tmp_path):
+    x = np.linspace(-1e3, 1e3, 12 * 7).reshape(12, 7)
+    images = load(data(tmp_path, saved(tmp_path, x_train=x, y_train=Y, x_test=x, y_test=Y)))
+    assert images.shape == (7,) and images.train_x.dtype == np.float32
+    np.testing.assert_array_equal(images.train_x, x.astype(np.float32))

@@ -186,6 +186,7 @@ DATASETS["arrays"] = replace(entry, decode=decode)
     assert len(prints) == 1 and (data.root / "log").read_text() == "decoded\n"
 
 
+@pytest.mark.slow
 def test_the_user_is_told_of_a_damaged_copy(data, tmp_path):
     words = [
         "run",

@@ -45,6 +45,7 @@ DRAWN = [Convolution.draw(np.random.default_rng(seed)) for seed in range(12)]
 
 
 @pytest.mark.parametrize("layer", [*CONVOLUTIONS, *DRAWN], ids=str)
+@pytest.mark.slow
 def test_convolution(layer: Convolution, builds: dict[str, ctypes.CDLL]) -> None:
     times = compare(layer.run(builds[engine.available()[0]]))
     assert max(times.values()) < TIMES, times

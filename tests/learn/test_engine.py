@@ -45,6 +45,7 @@ def losses(name: str, engine: str) -> list[float]:
 
 @needs_engine
 @pytest.mark.parametrize("name", sorted(presets()))
+@pytest.mark.slow
 def test_a_method_learns_alike_on_both_engines(name: str) -> None:
     np.testing.assert_allclose(losses(name, "native"), losses(name, "torch"), rtol=2e-3)
 

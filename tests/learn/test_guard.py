@@ -53,6 +53,7 @@ def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 @pytest.mark.parametrize("name", ["er", "scr"])
+@pytest.mark.slow
 def test_predictions_go_on_while_a_batch_is_learned(name: str) -> None:
     """The batch is held in the middle of its step; the answers are those of before."""
     shared, alone = learner(name), learner(name)
@@ -180,6 +181,7 @@ LOOPS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "settings"), LOOPS)
+@pytest.mark.slow
 def test_a_batch_that_diverges_is_taken_back(name: str, settings: dict[str, Any]) -> None:
     one, twin = learner(name, **settings), learner(name, **settings)
     for seed in range(3):
@@ -221,6 +223,7 @@ def test_a_step_whose_loss_alone_is_not_finite(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
+@pytest.mark.slow
 def test_a_flag_that_is_read_late(iterations: int) -> None:
     """As on CUDA: weights stay where they are from the first bad step on, and what else the batch
     and the next did is taken back when it is noticed.

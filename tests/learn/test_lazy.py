@@ -10,6 +10,7 @@ import pytest
 from dualmix.learn import lazy
 
 
+@pytest.mark.slow
 def test_torch_is_imported_at_the_first_look() -> None:
     script = (
         "import sys, dualmix.methods, dualmix.learn.replay; "

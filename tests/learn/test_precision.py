@@ -46,6 +46,7 @@ def same(a: Parts, b: Parts) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_every_method_trains_in_bfloat16_and_repeats_itself(kind: str) -> None:
     one, again, exact = (
         trained(kind, "bfloat16"),

@@ -123,6 +123,7 @@ def test_separate_and_joint_passes_differ_through_the_norms() -> None:
     assert not torch.allclose(steps["separate"].weight, steps["joint"].weight, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_running_statistics_see_the_stream_first_and_then_the_memory() -> None:
     slots = [7, 2, 5]
     learner = replay(Chosen(slots))

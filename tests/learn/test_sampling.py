@@ -131,14 +131,17 @@ def inclusion_statistic(rule: Any, capacity: int, total: int, batch: int, stream
     return float(stats.chi2.sf(((counts - streams * share) ** 2).sum() / spread, total - 1))
 
 
+@pytest.mark.slow
 def test_exact_keeps_every_row_with_equal_probability() -> None:
     assert 1e-3 < inclusion_statistic("exact", 10, 100, 7, 1000) < 1 - 1e-3
 
 
+@pytest.mark.slow
 def test_ref_is_too_eager_to_be_uniform() -> None:
     assert inclusion_statistic("ref", 10, 100, 7, 1000) < 1e-4
 
 
+@pytest.mark.slow
 def test_exact_does_not_depend_on_how_the_stream_is_cut() -> None:
     """The number of rows written is a sum of independent events, whatever the batches."""
     expected = 10 + sum(10 / n for n in range(11, 61))

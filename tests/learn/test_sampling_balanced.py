@@ -100,6 +100,7 @@ def test_it_is_the_textbook_rule(
 
 @given(STREAMS, st.integers(1, 9), st.integers(0, 2**32))
 @settings(deadline=None)
+@pytest.mark.slow
 def test_only_the_largest_class_loses_a_row_to_another(
     batches: list[list[int]], capacity: int, seed: int
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_rare_class_is_kept_whole() -> None:
     assert memory.counts(2).tolist() == [15, 5]
 
 
+@pytest.mark.slow
 def test_each_row_of_a_full_class_is_equally_likely_to_stay() -> None:
     counts = np.zeros(40)
     for seed in range(600):

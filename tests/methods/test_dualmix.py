@@ -156,6 +156,7 @@ def test_label_ratio_keeps_its_bounds(rows: Any, kappa: float, tau: float, delta
 
 @quick
 @given(st.lists(st.tuples(shares, ratios), min_size=1, max_size=20))
+@pytest.mark.slow
 def test_label_ratio_is_the_same_without_tilt(rows: Any) -> None:
     mu_x, r = torch.tensor(rows).unbind(1)
     assert torch.equal(label_ratio(mu_x, r, kappa=2.0, tau=0.5, delta=0.0), mu_x)
@@ -378,6 +379,7 @@ def test_adpmix_takes_tau_and_delta(tau: float, delta: float, mu_y: float) -> No
     st.lists(st.floats(0.25, 8), min_size=4, max_size=4),
     st.sampled_from(["new", "fewer", "all"]),
 )
+@pytest.mark.slow
 def test_adpmix_keeps_its_bounds(
     seed: int, new: list[int], old: list[int], norms: list[float], pairs: str
 ) -> None:

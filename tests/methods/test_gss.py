@@ -159,6 +159,7 @@ def test_while_there_is_room_rows_are_appended_with_their_cosines() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_full_memory_takes_rows_only_when_the_batch_points_away() -> None:
     """The gate, the candidates and every replacement, by hand, over many batches."""
     model, memory = network(), filled(12, 12, high=2)
@@ -258,6 +259,7 @@ def test_places_without_weight_come_last_and_evenly() -> None:
     assert last[1] == 0 and stats.chisquare(last[[0, 2, 3]]).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_scores_are_filed_and_inherited() -> None:
     learner = dualmix.create("gss", SHAPE, classes=4, memory=6, seed=2)
     for seed in range(12):

@@ -93,6 +93,7 @@ def test_ranks_and_correlations_are_scipys(n: int) -> None:
     np.testing.assert_allclose(spearman(a, b), want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_resamples_drawn_one_by_one() -> None:
     x, y = np.random.default_rng(3).normal(size=(2, 6)).round(1)
     rng = generator(0, "bootstrap", 6)
@@ -156,6 +157,7 @@ SMALL = {"model.width": 4, "method.memory": 20, "stream.first": 2, "stream.batch
 PROBED = {"probes.on": True, "probes.draws": 2, "probes.rows": 9, "probes.past": 20}
 
 
+@pytest.mark.slow
 def test_runs_are_found_in_the_store_by_what_they_were_trained_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def test_text_needs_no_drawing(
     assert not Path("report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_page_and_its_figures(dualmix_: Command, store: Path) -> None:
     pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
     code, out, _ = dualmix_("report", "--store", store, "--figures", "figures", "--json")

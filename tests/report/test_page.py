@@ -75,6 +75,7 @@ def page(store: Path) -> str:
     return html(summarise(collect(Store(store))), today=TODAY)
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_anywhere(page: str) -> None:
     found = seen(page)
     assert all(link.startswith("#") for link in found.links)
@@ -152,6 +153,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert told == ["drawing the figures", "looking for images", "writing the page"]
 
 
+@pytest.mark.slow
 def test_the_same_store_gives_the_same_tables(page: str, store: Path) -> None:
     again = html(summarise(collect(Store(store))), today=TODAY)
     assert re.sub("<script.*?</script>", "", again, flags=re.S) == re.sub(
@@ -159,6 +161,7 @@ def test_the_same_store_gives_the_same_tables(page: str, store: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
     evil = "<!--<script></script><script>alert(1)</script><img src=http://evil.example/x>"
     made(tmp_path, "er", notes=[evil], name="<b>bold&amp;")
@@ -172,6 +175,7 @@ def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
     assert unpacked(page, "runs")["<b>bold&amp;"]["content"][2] == [evil]
 
 
+@pytest.mark.slow
 def test_an_empty_store_gives_a_page_of_what_is_missing(tmp_path: Path) -> None:
     page = html(summarise(collect(Store(tmp_path))))
     assert "No run is finished in this store." in page
@@ -180,6 +184,7 @@ def test_an_empty_store_gives_a_page_of_what_is_missing(tmp_path: Path) -> None:
     assert "dualmix sweep figure5 --seeds 10" in absent and "Nothing: every folder" in page
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_on_the_page(tmp_path: Path) -> None:
     made(tmp_path, "er")
     (made(tmp_path, "er", 1) / "scores.json").write_text("{")
@@ -222,6 +227,7 @@ def test_images_of_another_content_are_not_shown(tmp_path: Path) -> None:
     assert not found.rows and "digits" in found.caption and "DUALMIX_DATA" in found.caption
 
 
+@pytest.mark.slow
 def test_the_whole_paper_in_time_and_size(tmp_path: Path) -> None:
     """1,140 runs: under 40 s of processor time (20 s in quiet), no torch, and a page under 6 MB."""
     root = tmp_path / "store"

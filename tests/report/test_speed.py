@@ -87,6 +87,7 @@ def test_the_figure_shows_ratios_limits_and_verdicts(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_page_has_the_table_and_the_figure(dualmix_: Command, tmp_path: Path) -> None:
     pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
     path = filed(tmp_path / "bench.json")

@@ -38,6 +38,7 @@ def content(learner: Any, path: Path) -> bytes:
 @pytest.mark.parametrize("name", ["er", "finetune"])
 @pytest.mark.parametrize("classes", [None, 12])
 @pytest.mark.parametrize("text", [False, True])
+@pytest.mark.slow
 def test_a_loaded_learner_goes_on_with_the_same_bytes(
     tmp_path: Path, name: str, classes: int | None, text: bool
 ) -> None:
@@ -204,6 +205,7 @@ def trained(name: str, text: bool = False, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted({preset.kind for preset in presets().values()}))
+@pytest.mark.slow
 def test_every_method_is_sound_by_its_own_rules(tmp_path: Path, name: str) -> None:
     for text in (False, True):
         dualmix.save(trained(name, text, memory=9), tmp_path / "l")
@@ -243,6 +245,7 @@ def forgeries(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["er", "scr", "dvc", "gdumb", "der++"])
+@pytest.mark.slow
 def test_no_forged_learner_is_used(tmp_path: Path, name: str) -> None:
     """The checksum is that of the forgery: what it holds is told apart by the recipe alone."""
     path = tmp_path / "l"

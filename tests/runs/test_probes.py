@@ -73,6 +73,7 @@ def test_mean_variance_by_hand() -> None:
     assert mean_variance(np.array([[0.2, 0.5], [0.4, 0.5]])) == pytest.approx(0.05)
 
 
+@pytest.mark.slow
 def test_probes_change_nothing_and_survive_a_stop(tmp_path) -> None:
     plain = run(compose("er+dualmix", SMALL), Store(tmp_path / "plain"))
     probed = compose("er+dualmix", {**SMALL, "probes.on": True})
@@ -103,6 +104,7 @@ def test_probes_change_nothing_and_survive_a_stop(tmp_path) -> None:
     assert records[0]["norm_ratio"] is None
 
 
+@pytest.mark.slow
 def test_probes_that_were_not_taken_are_taken_by_training_again(tmp_path) -> None:
     store = Store(tmp_path)
     plain = run(compose("er+dualmix", SMALL), store)
@@ -177,6 +179,7 @@ def test_further_augmentations_are_measured_on_the_same_model(tmp_path) -> None:
         compose("er", {"probes.operators": ["flip", "blur"]})
 
 
+@pytest.mark.slow
 def test_loops_of_their_own_are_measured_too(tmp_path) -> None:
     values = {name: given for name, given in SMALL.items() if name != "probes.past"}
     for preset in ("agem", "gdumb"):

@@ -35,6 +35,7 @@ def heap(how: str) -> tuple[int, int, int]:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="NOT GLIBC: no heap to look into")
+@pytest.mark.slow
 def test_a_settled_process_keeps_what_was_freed() -> None:
     _, mapped, kept = heap("not")
     assert mapped >= 20 * 2**20 and kept < 2**20

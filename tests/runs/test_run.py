@@ -179,6 +179,7 @@ def test_the_loop_is_observe_each_planned_batch_once(
         learner.consolidate()
         stage = confusion(learner, images, order, task)
         assert (stage == result.folder.counts()[task]).all()
+    learner.recipe["names"] = list(images.classes)
     dualmix.save(learner, tmp_path / "by-hand")
     assert (tmp_path / "by-hand").read_bytes() == (
         result.folder.path / "learner.safetensors"
@@ -381,6 +382,7 @@ def test_without_a_good_snapshot_nothing_is_guessed(
     assert files(run(composed, store, fresh=True).folder) == whole
 
 
+@pytest.mark.slow
 def test_the_second_process_leaves_the_first_alone(
     tiny: Callable[..., Composed], tmp_path: Path
 ) -> None:
@@ -461,6 +463,7 @@ def test_a_training_that_diverges_is_told_not_scored(
     assert kept["step"] == last < 4
 
 
+@pytest.mark.slow
 def test_a_cut_stream_scores_as_the_whole_did_that_far(tmp_path) -> None:
     short = {"method.memory": 20, "model.width": 4}
     whole = run(compose("er", short), Store(tmp_path / "whole"))
@@ -469,6 +472,7 @@ def test_a_cut_stream_scores_as_the_whole_did_that_far(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "plan.npz", "times.json", "scores.json"])
+@pytest.mark.slow
 def test_a_damaged_result_is_refused_by_name(
     tiny: Callable[..., Composed], tmp_path: Path, whole: dict[str, bytes], name: str
 ) -> None:
@@ -481,6 +485,7 @@ def test_a_damaged_result_is_refused_by_name(
     assert files(run(tiny(), Store(tmp_path), fresh=True).folder) == whole
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_over_damaged_files_to_the_same_bytes(
     tiny: Callable[..., Composed], tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
@@ -493,6 +498,7 @@ def test_a_run_goes_on_over_damaged_files_to_the_same_bytes(
     assert len(began[0].remarks) == 3 and result.folder.check()
 
 
+@pytest.mark.slow
 def test_probes_that_come_late_start_the_run_anew(
     tiny: Callable[..., Composed], tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ def test_content_and_not_its_place_is_in_the_key(tmp_path: Path) -> None:
     assert len(set(found)) == 3
 
 
+@pytest.mark.slow
 def test_the_key_is_the_same_in_every_process() -> None:
     script = (
         "import sys; from dualmix.config.compose import compose\n"
@@ -454,6 +455,7 @@ def test_a_death_between_sums_and_facts_loses_no_session(
     assert len(folder.read_json("facts.json")["sessions"]) == 2
 
 
+@pytest.mark.slow
 def test_clearing_takes_only_what_is_the_runs_and_can_die_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,6 +223,7 @@ def operations(machine: Callable[[], Path]) -> list[str]:
     return asked
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_or_in_any_change_goes_on_here_or_elsewhere_to_the_same_bytes(
     machine: Callable[[], Path], short: dict[str, bytes]
 ) -> None:
@@ -248,6 +249,7 @@ def there_now() -> set[str]:
     return {path.rpartition("/")[2] for path in Trying.store}
 
 
+@pytest.mark.slow
 def test_a_place_that_fails_at_any_operation_stops_the_run_and_the_same_command_goes_on(
     machine: Callable[[], Path], short: dict[str, bytes]
 ) -> None:
@@ -580,6 +582,7 @@ def command(cache: Path, *words: object) -> list[str]:
     return ["env", f"DUALMIX_CACHE={cache}", sys.executable, "-m", "dualmix", *map(str, words)]
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_random_goes_on_from_an_empty_cache(
     tmp_path: Path, alone: dict[str, bytes]
 ) -> None:
@@ -613,6 +616,7 @@ def test_a_process_killed_at_random_goes_on_from_an_empty_cache(
     assert len(starts) == 3 and starts[1] >= 20 and starts[2] >= 40
 
 
+@pytest.mark.slow
 def test_a_polite_kill_uploads_the_last_step(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     values = {**VALUES, "stream.epochs": 200, "save_every": 100_000}
@@ -721,6 +725,7 @@ def test_of_several_runs_the_one_begun_last_is_shown(machine: Callable[[], Path]
     assert "-s0-" in open_store(URL).find("er").path.name
 
 
+@pytest.mark.slow
 def test_a_sweep_fills_an_address(
     tmp_path: Path,
     machine: Callable[[], Path],
@@ -786,6 +791,7 @@ def test_files_of_no_run_are_carried_and_the_longer_one_counts(machine: Callable
     assert other.address == "trying://runs/tune/er"
 
 
+@pytest.mark.slow
 def test_tuning_goes_on_elsewhere(
     dualmix_: Callable[..., tuple[int, str, str]], machine: Callable[[], Path], tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ def _kill_one(done: list[int]) -> Any:
     return watch
 
 
+@pytest.mark.slow
 def test_a_killed_run_costs_one_retry_and_a_stopped_sweep_goes_on_to_the_same_bytes(
     tmp_path: Path,
 ) -> None:
@@ -158,6 +159,7 @@ class Failing(Finetune):
 """
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_tried_again_then_listed_while_others_go_on(tmp_path: Path) -> None:
     from dualmix.registry import load_plugin
 
@@ -173,6 +175,7 @@ def test_a_failing_run_is_tried_again_then_listed_while_others_go_on(tmp_path: P
     assert "no luck today" in runs[0].fault
 
 
+@pytest.mark.slow
 def test_a_run_in_other_hands_is_left_alone_until_it_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

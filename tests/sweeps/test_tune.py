@@ -300,6 +300,7 @@ def test_the_command_uses_what_was_chosen_on_the_whole_stream(tmp_path: Path) ->
     assert config.stream.first is None and config.stream.validation == 0
 
 
+@pytest.mark.slow
 def test_the_command_line_tunes_and_goes_on(dualmix_: Command, tmp_path: Path) -> None:
     pytest.importorskip(
         "optuna", reason="OPTUNA MISSING: pip install 'dualmix[tune]' to test tuning"

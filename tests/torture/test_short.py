@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SHARE = {"calls": 200, "files": 24, "words": 20, "kills": 5, "threads": 4}
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_promises_hold(tmp_path: Path) -> None:
     asked = [f"{kind}={count}" for kind, count in SHARE.items()]
     words = [sys.executable, "-m", "tests.torture", *asked, "--json", "--keep", str(tmp_path)]

@@ -164,34 +164,42 @@ INLINE void tiles_leave(const float *m, long step, const Shape *s, long t, const
     }
 }
 
-/* Tiles in a block: few enough for the transformed block to stay in the second cache, and enough of
- * them where taps are many, because taps are read once a block. */
-INLINE long block_of(long inputs, long outputs) { return inputs + outputs > 96 ? 64 : 32; }
+/* Tiles in a block: few enough for the transformed block to stay in the second cache. */
+#define BLOCK 32
+
+/* Ask for one of `parts` shares of a map's next block. The products touch no map: while they run,
+ * memory brings what the transforms need before and after them. */
+INLINE void ask(const float *map, const Shape *s, long rows, long part, long parts) {
+    for (long i = rows * part / parts; i < rows * (part + 1) / parts; i++)
+        UNROLL for (long t = 0; t < BLOCK; t += LANES) __builtin_prefetch(map + i * s->row + t);
+}
 
 INLINE void convolve_kind(const float *x, long inputs, Prepared u, long outputs, float *out,
                           const Shape *s, const Kind kind, const Finish *f, float *work) {
-    const long block = block_of(inputs, outputs);
-    const long v_plane = inputs * block + GAP, m_plane = outputs * block + GAP;
-    const long x_plane = (kind == SPREAD ? SPACED : PHASES) * s->row;
-    const long out_plane = (kind == PICK ? SPACED : PHASES) * s->row;
+    const long v_plane = inputs * BLOCK + GAP, m_plane = outputs * BLOCK + GAP;
+    const long x_rows = kind == SPREAD ? SPACED : PHASES, x_plane = x_rows * s->row;
+    const long out_rows = kind == PICK ? SPACED : PHASES, out_plane = out_rows * s->row;
+    const int first = first_point(kind), side = last_point(kind) - first + 1;
     const int bare = !f->shift && !f->add && !s->ragged;
     float *v = work, *m = work + GRID * v_plane;
-    for (long t = 0; t < s->tiles; t += block) {
-        const long some = s->tiles - t < block ? s->tiles - t : block;
+    for (long t = 0; t < s->tiles; t += BLOCK) {
+        const long some = s->tiles - t < BLOCK ? s->tiles - t : BLOCK;
         for (long c = 0; c < inputs; c++)
             for (long i = 0; i < some; i += W)
-                tiles_enter(x + c * x_plane, s, t + i, kind, v + c * block + i, v_plane);
-        for (int i = first_point(kind); i <= last_point(kind); i++)
-            for (int j = first_point(kind); j <= last_point(kind); j++) {
-                const long p = i * POINTS + j;
-                const Factor a = {u.at + p * u.point, u.out, u.in};
-                product(outputs, (some + W - 1) / W, inputs, a, v + p * v_plane, block,
-                        m + p * m_plane, block, 0);
-            }
+                tiles_enter(x + c * x_plane, s, t + i, kind, v + c * BLOCK + i, v_plane);
+        for (int n = 0; n < side * side; n++) {
+            const long p = (first + n / side) * POINTS + first + n % side;
+            const Factor a = {u.at + p * u.point, u.out, u.in};
+            ask(x + t + BLOCK, s, inputs * x_rows, n, side * side);
+            ask(out + t, s, outputs * out_rows, n, side * side);
+            if (f->add) ask(f->add + t, s, outputs * out_rows, n, side * side);
+            product(outputs, (some + W - 1) / W, inputs, a, v + p * v_plane, BLOCK, m + p * m_plane,
+                    BLOCK, 0);
+        }
         for (long k = 0; k < outputs; k++) {
             const Finish at = {f->shift, f->add ? f->add + k * out_plane : 0, f->relu};
             for (long i = 0; i < some; i += W) {
-                const float *from = m + k * block + i;
+                const float *from = m + k * BLOCK + i;
                 if (bare)
                     tiles_leave(from, m_plane, s, t + i, kind, 1, k, &at, out + k * out_plane);
                 else
@@ -202,7 +210,7 @@ INLINE void convolve_kind(const float *x, long inputs, Prepared u, long outputs,
 }
 
 static long convolve_space(long inputs, long outputs) {
-    return GRID * ((inputs + outputs) * block_of(inputs, outputs) + 2 * GAP);
+    return GRID * ((inputs + outputs) * BLOCK + 2 * GAP);
 }
 
 /* A 3 x 3 convolution with prepared taps. PICK writes, and SPREAD reads, maps of four phases. */

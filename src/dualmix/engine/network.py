@@ -274,6 +274,9 @@ class Folded:
     images.
     """
 
+    PIXELS = 1 << 14
+    """Of the images that are evaluated together: their maps stay in the caches."""
+
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
         native, shape = library(), (1, backbone.stem.in_channels, 4, 4)
@@ -283,6 +286,9 @@ class Folded:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the features of images, without gradients."""
+        at_once = max(1, self.PIXELS // max(1, x[0, 0].numel())) if len(x) and x.dim() == 4 else 1
+        if len(x) > at_once:
+            return torch.cat([self(part) for part in x.split(at_once)])
         native, out = library(), torch.empty(len(x), self.backbone.features)
         if not len(x):
             return out

@@ -306,16 +306,17 @@ def make(
     if name == REDUCED:
         network: nn.Module = ReducedResNet18(shape, width, engine)
     elif maker is None:
-        network = _from_timm(name, shape, seed)
+        network = _from_timm(name, shape)
     else:
-        network = maker(shape, hidden)
+        with torch.random.fork_rng(devices=[]):  # torch's layers draw from its global generator
+            network = maker(shape, hidden)
         if not isinstance(network, nn.Module):
             raise ConfigError(f"The backbone {name!r} must be a torch module, not {network!r:.80}.")
     initialise(network, seed)
     return network
 
 
-def _from_timm(name: str, shape: Shape, seed: int) -> nn.Module:
+def _from_timm(name: str, shape: Shape) -> nn.Module:
     if importlib.util.find_spec("timm") is None:
         raise ConfigError(
             f"There is no backbone {name!r}: give {', '.join(names())}, or install timm for the "
@@ -330,11 +331,6 @@ def _from_timm(name: str, shape: Shape, seed: int) -> nn.Module:
         )
     with torch.random.fork_rng(devices=[]):  # timm draws from torch's global generator
         network: nn.Module = timm.create_model(name, num_classes=0, in_chans=shape[0])
-    rng = generator(seed, "timm")
-    for weight in network.parameters():  # tokens and positions; `initialise` does the layers
-        if weight.ndim > 1:
-            drawn = rng.normal(scale=0.02, size=tuple(weight.shape)).astype(np.float32)
-            weight.data.copy_(torch.from_numpy(drawn))
     return network
 
 
@@ -371,23 +367,25 @@ def length_of(backbone: nn.Module, shape: Shape) -> int:
 
 
 def initialise(backbone: nn.Module, seed: int) -> None:
-    """Fill weights as torch does (uniform within 1/sqrt(fan-in)), but from our generator."""
+    """Fill weights as torch does (uniform within 1/sqrt(fan-in)), but from our generator.
+
+    What other layers hold is drawn alike, unless it is constant (a norm's ones and zeros)."""
     rng = generator(seed, "init")
     for module in backbone.modules():
-        if isinstance(module, nn.Conv2d):
-            bound = 1 / math.sqrt(module.weight[0].numel())
-            drawn = rng.uniform(-bound, bound, tuple(module.weight.shape)).astype(np.float32)
-            module.weight.data.copy_(torch.from_numpy(drawn))
-        elif isinstance(module, nn.Linear):
-            bound = 1 / math.sqrt(module.in_features)
-            for weight in (module.weight, module.bias):
-                if weight is not None:
-                    drawn = rng.uniform(-bound, bound, tuple(weight.shape)).astype(np.float32)
-                    weight.data.copy_(torch.from_numpy(drawn))
-        elif isinstance(module, nn.BatchNorm2d):
+        owned = [weight for weight in module._parameters.values() if weight is not None]
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.reset_parameters()
         elif isinstance(module, Standardise):
             module.restart()
+        elif isinstance(module, nn.Conv2d | nn.Linear) or not all(map(_constant, owned)):
+            bound = 1 / math.sqrt(max(1, *(weight[0].numel() for weight in owned)))
+            for weight in owned:
+                drawn = rng.uniform(-bound, bound, tuple(weight.shape)).astype(np.float32)
+                weight.data.copy_(torch.from_numpy(drawn))
+
+
+def _constant(weight: Tensor) -> bool:
+    return not weight.numel() or bool((weight.detach() == weight.detach().flatten()[0]).all())
 
 
 register_backbone("linear")(lambda shape, hidden: Linear(shape))

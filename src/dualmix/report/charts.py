@@ -249,8 +249,8 @@ def points(curve: Sequence[metrics.Interval | None], **more: Any) -> list[Record
 
 def spread(one: metrics.Interval, digits: int = 2) -> Record:
     """Return a mean with its interval, as numbers and in words."""
-    half = 0.0 if math.isnan(one.half) else one.half
-    words = f"{one.mean:.{digits}f}" + ("" if math.isnan(one.half) else f" ± {half:.{digits}f}")
+    half = one.shown or 0.0
+    words = f"{one.mean:.{digits}f}" + ("" if one.shown is None else f" ± {half:.{digits}f}")
     numbers = {"mean": one.mean, "low": one.mean - half, "high": one.mean + half}
     return {**{name: round(v, 5) for name, v in numbers.items()}, "text": words, "n": one.n}
 

@@ -86,7 +86,7 @@ def _gains(tests: Sequence[PairedTest]) -> Iterator[str]:
     """Yield what DualMix adds in accuracy: hosts with several seeds one by one."""
     some = [test for test in tests if test.score == "average_accuracy"]
     for test in some:
-        if test.difference.n > 1:
+        if test.difference.shown is not None:
             more = "more" if test.difference.mean >= 0 else "less"
             p = "" if test.holm is None else f", p {p_text(test.holm)} after Holm's correction"
             yield (
@@ -96,11 +96,11 @@ def _gains(tests: Sequence[PairedTest]) -> Iterator[str]:
             )
     places: dict[str, list[str]] = {}
     for test in some:
-        if test.difference.n == 1:
+        if test.difference.shown is None:
             places.setdefault(place_of(test), []).append(f"{test.base} {test.difference.mean:+.1f}")
     if places:
         single = "; ".join(f"{at}: {listed(gains)}" for at, gains in places.items())
-        yield f"Points of accuracy with one seed, which tells little: {single}."
+        yield f"Points of accuracy with one or two seeds, which tell little: {single}."
 
 
 def place_of(test: PairedTest, *, where: bool = True, other: bool = True) -> str:
@@ -139,8 +139,8 @@ def _against(summary: Summary) -> Iterator[str]:
     yield (
         f"{len(ours)} of the {total} numbers of the paper's Tables 1 to 3 have runs in this store."
     )
-    several = [cell for cell in ours if cell.ours and cell.ours.n > 1]
-    single = [cell for cell in ours if cell.ours and cell.ours.n == 1]
+    several = [cell for cell in ours if cell.ours and cell.ours.shown is not None]
+    single = [cell for cell in ours if cell.ours and cell.ours.shown is None]
     if several:
         apart = [cell for cell in several if cell.mark]
         meet = "all meet the paper's"
@@ -159,7 +159,7 @@ def _against(summary: Summary) -> Iterator[str]:
             "inside the paper's ± in all" if not away else f"outside the paper's ± in {len(away)}"
         )
         names = f": {listed([*map(_beside, away)])}" if away else ""
-        yield f"{counted(len(single), 'has', 'have')} a single seed, {said}{names}."
+        yield f"{counted(len(single), 'has', 'have')} one or two seeds, {said}{names}."
 
 
 def _once(cells: Iterable[Cell]) -> list[Cell]:

@@ -107,10 +107,10 @@ class Table:
 
 
 def mark(ours: metrics.Interval | None, paper: Published | None) -> Literal["", "above", "below"]:
-    """Return where our interval lies if it does not meet the paper's; one run has no interval and
+    """Return where our interval lies if it does not meet the paper's; one or two runs have none and
     no mark.
     """
-    if ours is None or paper is None or math.isnan(ours.half):
+    if ours is None or paper is None or ours.shown is None:
         return ""
     if ours.mean - ours.half > paper[0] + paper[1]:
         return "above"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -248,7 +247,7 @@ def as_csv(summary: Summary) -> str:
                     cell.column.memory or "",
                     cell.column.score,
                     ours.mean if ours else "",
-                    ours.half if ours and not math.isnan(ours.half) else "",
+                    ours.shown if ours and ours.shown is not None else "",
                     ours.n if ours else 0,
                     " ".join(map(str, group.seeds)) if group else "",
                     *(cell.paper or ("", "")),

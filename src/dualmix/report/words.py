@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -73,11 +72,11 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def interval_text(interval: metrics.Interval | Published | None, digits: int = 1) -> str:
-    """Return mean ± half width, the mean alone where there is no width, or a dash."""
+    """Return mean ± half width, the mean alone of one or two runs, or a dash."""
     if interval is None:
         return "–"
     if isinstance(interval, metrics.Interval):
-        mean, half = interval.mean, interval.half
+        mean, half = interval.mean, interval.shown
     else:
         mean, half = interval
-    return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
+    return f"{mean:.{digits}f}" if half is None else f"{mean:.{digits}f} ± {half:.{digits}f}"

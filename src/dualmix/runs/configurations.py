@@ -10,10 +10,6 @@ from dualmix.runs import metrics
 from dualmix.runs.apart import Told, shared, tell_apart
 from dualmix.runs.records import Group, Run
 
-FEWEST = 3
-"""Runs from which a 95 % interval is given: of two, Student's t makes it 9 times as wide as they
-are apart.
-"""
 SCORES = ("average_accuracy", "forgetting")
 SECONDS = ("train_seconds", "evaluate_seconds", "probe_seconds")
 
@@ -27,7 +23,7 @@ class Spread:
     std
         Standard deviation with n - 1 below; none for one run.
     half
-        Half of the 95 % interval (Student t); none for fewer than `FEWEST` runs.
+        Half of the 95 % interval (Student t); none for fewer than `metrics.FEWEST` runs.
     """
 
     mean: float
@@ -84,7 +80,7 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(
         over.mean,
         over.std if over.n > 1 else None,
-        over.half if over.n >= FEWEST else None,
+        over.shown,
         min(values),
         max(values),
         over.n,

@@ -21,6 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 Counts = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
+FEWEST = 3
+"""Runs from which a 95 % interval is shown: of two, Student's t makes it 9 times as wide as they
+are apart.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -32,6 +37,11 @@ class Interval:
     std: float
     half: float
     n: int
+
+    @property
+    def shown(self) -> float | None:
+        """The half width, from `FEWEST` runs on."""
+        return self.half if self.n >= FEWEST else None
 
 
 def accuracy_matrix(counts: Counts, tasks: Sequence[Sequence[int]]) -> Scores:
