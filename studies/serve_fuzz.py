@@ -173,7 +173,10 @@ def _schemathesis(url: str, examples: int) -> None:
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json"]
     command += ["--max-examples", str(examples), "--no-color", "--workers", "1"]
     command += ["--exclude-checks", "positive_data_acceptance,unsupported_method"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    with tempfile.TemporaryDirectory() as name:  # it leaves its notes where it runs
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, check=False, cwd=name
+        )
     print(done.stdout[-4000:], done.stderr[-1000:])
     print(f"schemathesis: exit code {done.returncode}")
 
