@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from dualmix.learn.answers import Answers
+from dualmix.learn.averaging import WeightAverage
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.guard import GUARDED, Guard, pausing, reading, replacing
 from dualmix.learn.inputs import as_labels, as_pixels
@@ -105,10 +106,14 @@ class MemoryLearner:
         All that is trained.
     iterations
         Steps per batch; above 1 the weights are copied before each, to be taken back.
+    average
+        A moving average of the weights, which follows every step and answers; none: the weights
+        answer.
     """
 
     recipe: State
     iterations: int = 1
+    average: WeightAverage | None = None
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -137,12 +142,16 @@ class MemoryLearner:
         """Take a step along the gradient that backward passes left in the network, unless it or the
         loss is not finite.
         """
+        if self.average is not None:
+            self.average.grow(self.model)
         self.model.arithmetic.descend(
             self.network.parameters(),
             self.lr,
             self.weight_decay,
             lambda length: self.guard.sound(self, loss, length),
         )
+        if self.average is not None:
+            self.average.follow(self.model)
 
     def write(self, arrival: Arrival, new: Batch) -> None:
         """Keep of a new batch what the update chooses."""
@@ -173,8 +182,14 @@ class MemoryLearner:
 
     def answers(self) -> Answers:
         """Return what the learner predicts from, as a copy."""
-        network = replica(self.model)
+        network = self._replica()
         return Answers(network, self.scores(network))
+
+    def _replica(self) -> Classifier:
+        if self.average is None:
+            return replica(self.model)
+        with self.average.inside(self.model, self.average.answers):
+            return replica(self.model)
 
     def predict(self, x: ImagesLike) -> Labels:
         """Return the most likely label among those seen so far; nothing changes."""
@@ -189,12 +204,14 @@ class MemoryLearner:
     @reading
     def state_dict(self) -> State:
         """Return weights, labels, memory, the classes' ages and the state of chance."""
+        averaged = {} if self.average is None else {"average": dict(self.average.tensors)}
         return {
             "labels": list(self.model.labels),
             "model": dict(self.model.state_dict()),
             "memory": self.memory.state_dict(),
             "seen": self.ages.state_dict(),
             "rng": self.rng.state_dict(),
+            **averaged,
         }
 
     @replacing
@@ -204,3 +221,5 @@ class MemoryLearner:
         self.memory.load_state_dict(state["memory"])
         self.ages.load_state_dict(state["seen"])
         self.rng.load_state_dict(state["rng"])
+        if self.average is not None:
+            self.average.load(state["average"], self.model)

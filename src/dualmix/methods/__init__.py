@@ -15,6 +15,7 @@ from dualmix.methods.finetune import Finetune
 from dualmix.methods.gdumb import GDumb
 from dualmix.methods.gss import GSS
 from dualmix.methods.mir import MIR
+from dualmix.methods.mkd import Distilling
 from dualmix.methods.rehearsal import Host, Rehearsal
 from dualmix.methods.scr import SCR
 
@@ -30,6 +31,7 @@ __all__ = [
     "Augmenting",
     "DERpp",
     "Descent",
+    "Distilling",
     "Finetune",
     "GDumb",
     "Host",

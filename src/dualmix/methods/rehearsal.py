@@ -11,6 +11,7 @@ from dualmix.learn.replay import Forward, Replay, Tricks
 from dualmix.learn.types import Learner, Retrieve, Update
 from dualmix.methods.common import Remembering, Sampling
 from dualmix.methods.dualmix import Mixing
+from dualmix.methods.mkd import Distilling
 from dualmix.settings import setting
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Host(Remembering):
         ge=0,
     )
     mix: Mixing = Mixing()
+    mkd: Distilling = Distilling()
 
     @field_validator("readout")
     @classmethod
@@ -61,11 +63,14 @@ class Host(Remembering):
         """Make a rehearsal learner around an update and a retrieval; `own` is what the method sets
         itself instead of by settings.
         """
+        teacher = self.mkd.average(model)
+        mixes = own.pop("mixes", None) or self.mix.build(model.backbone.engine)
         shared = {
             "memory": self.empty_memory(model),
             "lr": self.lr,
             "weight_decay": self.weight_decay,
-            "mixes": self.mix.build(model.backbone.engine),
+            "mixes": {**mixes, **self.mkd.build(teacher, model)},
+            "average": teacher,
             "stream": self.mix.stream,
             "replay": self.mix.replay,
             "iterations": self.iterations,
