@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from dualmix.engine.network import features as features
 
 _HOMES = {
-    "head": ("cross_entropy", "descend", "linear", "matmul", "row_norms", "softmax", "total", "unit"),
+    "head": (
+        "cross_entropy",
+        "descend",
+        "linear",
+        "matmul",
+        "row_norms",
+        "softmax",
+        "total",
+        "unit",
+    ),
     "images": ("crop", "grey", "jitter"),
     "library": ("BUILDS", "available", "current", "select"),
     "network": ("Folded", "each_gradient", "evaluate", "features"),

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from dualmix.learn.averaging import WeightAverage
 from dualmix.learn.common import MemoryLearner, gradient_of, take_in
 from dualmix.learn.lazy import torch
 from dualmix.learn.losses import Softmax, cross_entropy
@@ -90,8 +89,6 @@ class Replay(MemoryLearner):
     tricks
         Labels trick, separated softmax, nearest-class-mean read-out and review; they touch no
         retrieval and no update.
-    average
-        A moving average of the weights that follows every step and answers for the network.
     """
 
     def __init__(
@@ -112,14 +109,13 @@ class Replay(MemoryLearner):
         ahead: bool = False,
         stream_loss: Loss | None = None,
         tricks: Tricks | None = None,
-        average: WeightAverage | None = None,
     ) -> None:
         super().__init__(model, memory, update, rng, lr=lr, weight_decay=weight_decay)
         self.retrieve, self.iterations = retrieve, iterations
         self.forward, self.ahead = forward, ahead
         self.mixes = {name: mix for name, mix in (mixes or {}).items() if mix.weight}
         self.stream, self.replay, self.stream_loss = stream, replay, stream_loss or self._plain
-        self.tricks, self.average = tricks or Tricks(), average
+        self.tricks = tricks or Tricks()
         self.means: Tensor | None = None
         self.tally: dict[str, Tensor] = {}
 

@@ -120,9 +120,7 @@ class Distil:
         """Return the images with the teacher's probabilities."""
         views, scaled = self.lesson.hear(new, old, model, rng)
         by = model.arithmetic
-        loss = partial(
-            distillation, scaled=scaled, temperature=self.lesson.temperature, by=by
-        )
+        loss = partial(distillation, scaled=scaled, temperature=self.lesson.temperature, by=by)
         x = views if self.augmented else torch.cat([new.x, old.x])
         return Batch(x, by.softmax(scaled), loss=loss)
 

@@ -70,14 +70,15 @@ class Host(Remembering):
             "lr": self.lr,
             "weight_decay": self.weight_decay,
             "mixes": {**mixes, **self.mkd.build(teacher, model)},
-            "average": teacher,
             "stream": self.mix.stream,
             "replay": self.mix.replay,
             "iterations": self.iterations,
             "forward": self.forward,
             "tricks": Tricks(self.softmax, self.readout, self.review, self.memory_batch),
         }
-        return Replay(model, update=update, retrieve=retrieve, rng=rng, **{**shared, **own})
+        learner = Replay(model, update=update, retrieve=retrieve, rng=rng, **{**shared, **own})
+        learner.average = teacher
+        return learner
 
 
 class Rehearsal(Sampling, Host):

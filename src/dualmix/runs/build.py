@@ -16,7 +16,15 @@ from dualmix.errors import ConfigError, StoreError
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner
 from dualmix.plugins import code_of
-from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
+from dualmix.registry import (
+    Method,
+    check_additions,
+    get_addition,
+    get_method,
+    nearest,
+    presets,
+    split_name,
+)
 from dualmix.rng import Rng
 from dualmix.runs.saved import UnsoundError, check_recipe, take_over
 from dualmix.store import snapshot
@@ -152,6 +160,7 @@ def create(
             f"(`dualmix explain {name}` lists them)."
         )
     kind = get_method(host)
+    check_additions(additions, kind)
     for addition in additions:
         group, values = get_addition(addition, kind)
         given = settings.get(group, {})
