@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationInfo, field_validator
 
+from dualmix.learn.augment import check_name, transform
 from dualmix.learn.losses import Softmax
 from dualmix.learn.replay import Forward, Replay, Tricks
 from dualmix.learn.types import Learner, Retrieve, Update
@@ -45,8 +46,22 @@ class Host(Remembering):
         source="reference",
         ge=0,
     )
+    train_augment: str = setting(
+        "none",
+        "augmentation by name through which the new and the rehearsed batch are learned, drawn "
+        "anew in each step; the memory keeps the originals; none: as they are",
+        paper="-",
+        source="ours",
+    )
     mix: Mixing = Mixing()
     mkd: Distilling = Distilling()
+
+    @field_validator("train_augment")
+    @classmethod
+    def _known_augmentation(cls, name: str) -> str:
+        if name != "none":
+            check_name(name)
+        return name
 
     @field_validator("readout")
     @classmethod
@@ -65,6 +80,10 @@ class Host(Remembering):
         """
         teacher = self.mkd.average(model)
         mixes = own.pop("mixes", None) or self.mix.build(model.backbone.engine)
+        engine = model.backbone.engine
+        seen = (
+            None if self.train_augment == "none" else transform(self.train_augment, engine=engine)
+        )
         shared = {
             "memory": self.empty_memory(model),
             "lr": self.lr,
@@ -74,7 +93,7 @@ class Host(Remembering):
             "replay": self.mix.replay,
             "iterations": self.iterations,
             "forward": self.forward,
-            "tricks": Tricks(self.softmax, self.readout, self.review, self.memory_batch),
+            "tricks": Tricks(self.softmax, self.readout, self.review, self.memory_batch, seen),
         }
         learner = Replay(model, update=update, retrieve=retrieve, rng=rng, **{**shared, **own})
         learner.average = teacher
