@@ -25,8 +25,8 @@ class Augmenting(Settings):
         "standard",
         "augmentation g: standard (crop, flip, jitter, grey), identity, flip, jitter, grey, crop, "
         "shift (4 pixels each way), shift-flip or crop-STRENGTH; the colour jitter is "
-        "torchvision's, the reference code's old kornia differs (additive brightness, contrast without the mean, HSV saturation, one order per "
-        "batch)",
+        "torchvision's, the reference code's old kornia differs (additive brightness, contrast "
+        "without the mean, HSV saturation, one order per batch)",
         paper="crop, flip, colour jitter, greyscale",
         source="paper",
     )
