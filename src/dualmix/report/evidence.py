@@ -122,13 +122,13 @@ class Step:
 
 def ladder_steps(matching: Matching) -> list[Step]:
     """Return every rung, those without runs too."""
-    groups = {
-        name: (matching.groups(name, rung.preset, rung.settings()) or [None])[0]
-        for name, rung in RUNGS.items()
-    }
+    groups: dict[str, Group] = {}
+    for name, rung in RUNGS.items():
+        if some := matching.groups(name, rung.preset, rung.settings()):
+            groups[name] = some[0]
     steps = []
     for name, rung in RUNGS.items():
-        group, base = groups[name], groups.get(rung.against)
+        group, base = groups.get(name), groups.get(rung.against)
         accuracy = group.interval("average_accuracy") if group else None
         seeds: tuple[int, ...] = ()
         gains: list[metrics.Interval | None] = [None, None]
