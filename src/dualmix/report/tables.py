@@ -139,8 +139,9 @@ ONE_RULE = (
 )
 
 
-def paper_tables(collection: Collection, matching: Matching) -> list[Table]:
+def paper_tables(collection: Collection, matching: Matching | None = None) -> list[Table]:
     """Return Tables 1 to 3, ours beside the paper's; Table 3 also by one rule for all rows."""
+    matching = matching or Matching(collection)
     one_mean = [
         group
         for row in ABLATION_ACCURACY
