@@ -50,7 +50,8 @@ def test_the_average_is_the_sum_of_all_weights_by_their_age() -> None:
         made.observe(*batch(step, [0, 1]))
         history.append(weights(made))
     assert made.average is not None
-    for name, average in made.average.tensors.items():
+    for name, _ in made.model.named_parameters():
+        average = made.average.tensors[name]
         hand = (1 - rate) ** 4 * history[0][name]
         for age, then in enumerate(reversed(history[1:])):
             hand = hand + rate * (1 - rate) ** age * then[name]
@@ -116,6 +117,9 @@ def test_a_step_by_hand(lam: float) -> None:
     assert float(loss) == pytest.approx(total.item(), rel=1e-4)
     for now, then in zip(made.model.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(now, then - LR * then.grad, rtol=1e-3, atol=1e-5)
+    for name, buffer in teacher.named_buffers():
+        if "running" in name:
+            torch.testing.assert_close(made.average.tensors[name], buffer, msg=name)
     for now, then in zip(made.model.buffers(), model.buffers(), strict=True):
         torch.testing.assert_close(now, then, rtol=1e-4, atol=1e-6)
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class WeightAverage:
-    """The average of all weights and of batch-norm's running statistics; it starts as the network.
+    """The average of all weights, which starts as the network, with running statistics of its own.
+
+    Batch-norm's statistics of averaged weights are no average of statistics, so they come from
+    passes in the average's place (`inside` with `keep`).
 
     Parameters
     ----------
@@ -55,15 +58,16 @@ class WeightAverage:
     def follow(self, model: Classifier) -> None:
         """Take note of a step of the network."""
         # three roundings each, not a fused one: the same bytes on every CPU
+        weights = dict(model.named_parameters())
         with torch.no_grad():
-            kept = torch._foreach_mul(list(self.tensors.values()), 1 - self.rate)
-            torch._foreach_add_(
-                kept, torch._foreach_mul(list(_averaged(model).values()), self.rate)
-            )
-        self.tensors = dict(zip(self.tensors, kept, strict=True))
+            kept = torch._foreach_mul([self.tensors[name] for name in weights], 1 - self.rate)
+            torch._foreach_add_(kept, torch._foreach_mul(list(weights.values()), self.rate))
+        self.tensors = {**self.tensors, **dict(zip(weights, kept, strict=True))}
 
     @contextmanager
-    def inside(self, model: Classifier, share: float = 1.0) -> Iterator[None]:
+    def inside(
+        self, model: Classifier, share: float = 1.0, *, keep: bool = False
+    ) -> Iterator[None]:
         """Run a network with the average in the place of its weights and running statistics, which
         come back as they were.
 
@@ -71,6 +75,8 @@ class WeightAverage:
         ----------
         share
             Of the average; the rest is the network's own.
+        keep
+            Keep the running statistics that passes in training mode leave.
         """
         self.grow(model)
         counters = [buffer for name, buffer in model.named_buffers() if name.endswith(COUNTER)]
@@ -82,20 +88,22 @@ class WeightAverage:
             counter.data = counter.data.clone()
         try:
             yield
+            if keep:
+                left = {n: t.data for n, t in _live(model).items() if n.endswith(STATISTICS)}
+                self.tensors = {**self.tensors, **left}
         finally:
             for tensor, data in kept:
                 tensor.data = data
 
 
 COUNTER = "num_batches_tracked"
+STATISTICS = ("running_mean", "running_var")
 
 
 def _live(model: Classifier) -> dict[str, Tensor]:
     """Return the tensors of a network that are averaged."""
     statistics = {
-        name: buffer
-        for name, buffer in model.named_buffers()
-        if name.endswith(("running_mean", "running_var"))
+        name: buffer for name, buffer in model.named_buffers() if name.endswith(STATISTICS)
     }
     return {**dict(model.named_parameters()), **statistics}
 

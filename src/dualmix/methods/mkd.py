@@ -19,7 +19,8 @@ student's and the teacher's weights. Nothing needs a task border.
 The rate alpha, lambda = 5.5, the two views and the mean of weights are the paper's; t = 4 and which
 images the teacher sees are read in the code behind it. Ours: lambda does not scale with the host's
 weights, the host's own terms stay as they are (the paper's hosts train on augmented images), the
-teacher starts as the student, and its running statistics are averaged like its weights."""
+teacher starts as the student, its running statistics are those of its own passes, and what answers
+has the mean of both networks' statistics too."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ class Lesson:
         if self.step is None or self.step[0] is not new or self.step[1] is not old:
             self.step = new, old
             self.views = self.g(torch.cat([new.x, old.x]), rng)
-            with torch.no_grad(), self.teacher.inside(model):
+            with torch.no_grad(), self.teacher.inside(model, keep=True):
                 self.logits = model(self.views) / self.temperature
         return self.views, self.logits
 
