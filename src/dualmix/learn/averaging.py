@@ -44,7 +44,8 @@ class WeightAverage:
     def load(self, tensors: Mapping[str, Tensor], model: Classifier) -> None:
         """Continue with an average that was kept."""
         self.tensors = {
-            name: tensors[name].to(model.device, copy=True) for name in _averaged(model)
+            name: torch.empty_like(own).copy_(tensors[name])  # in the network's memory format
+            for name, own in _averaged(model).items()
         }
 
     def grow(self, model: Classifier) -> None:
