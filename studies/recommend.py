@@ -73,6 +73,10 @@ CANDIDATES = {
             for preset in ("er+dualmix", "er+dualmix+mkd", "er-ace+dualmix+mkd")
             for name, values in _OPTIONS.items()
         ),
+        *(
+            Candidate(f"{preset}, weight 1", preset, {"method.mkd.weight": 1.0})
+            for preset in ("er+mkd", "er+dualmix+mkd", "er-ace+dualmix+mkd")
+        ),
     )
 }
 """Hosts, mixes, distillation, read-outs, class-balanced memory, asymmetric loss and review."""
