@@ -217,7 +217,7 @@ def test_settings_left_alone_are_those_of_the_classes() -> None:
         "new view": NewView(standard(), 0.0),
         "adpmix": AdpMix(standard()),
     }
-    assert list(found) == ["view", "enmix", "adpmix"]
+    assert list(found) == ["view", "enmix", "new view", "adpmix"]
     assert Mixing(augment="jitter").transform() == ColourJitter()
     assert Mixing(alpha=0.7).build()["adpmix"].alpha == 0.7
 
