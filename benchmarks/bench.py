@@ -67,6 +67,8 @@ STEPS: Mapping[str, tuple[str, Mapping[str, object], float | None]] = {
     "er-ace": ("er-ace", {}, None),
     "dvc": ("dvc", {}, None),
     "finetune": ("finetune", {}, None),
+    "er+mkd": ("er+mkd", {}, None),
+    "er+dualmix+mkd": ("er+dualmix+mkd", {}, None),
 }
 """What is measured: a preset, settings of its method, and at most how many times the floor a step
 should cost.

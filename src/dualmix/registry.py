@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -161,18 +161,26 @@ def presets() -> dict[str, Preset]:
     for host in _PRESETS.values():
         for extra in _ADDITIONS.values():
             if extra.group in _METHODS[host.kind].model_fields:
-                name = f"{host.name}+{extra.name}"
-                doc = f"{host.name} with {extra.doc}."
-                values = {
-                    f"method.{extra.group}.{setting}": given
-                    for setting, given in extra.values.items()
-                }
-                sources = {**host.sources, **dict.fromkeys(values, extra.source)}
-                paper = extra.paper.get(host.name, "-")
-                cite = "; ".join(text for text in (host.cite, extra.cite) if text)
-                joined = {**host.values, **values}
-                known[name] = Preset(name, host.kind, doc, paper, joined, sources, cite)
+                joined = _joined(host, extra)
+                known[joined.name] = joined
     return known
+
+
+def _joined(host: Preset, extra: Addition) -> Preset:
+    """Return a preset with an addition to it."""
+    doc = f"{host.doc.removesuffix('.')} and {extra.doc}."
+    if host.name in _PRESETS:
+        doc = f"{host.name} with {extra.doc}."
+    values = {f"method.{extra.group}.{name}": given for name, given in extra.values.items()}
+    return Preset(
+        f"{host.name}+{extra.name}",
+        host.kind,
+        doc,
+        extra.paper.get(host.name, "-"),
+        {**host.values, **values},
+        {**host.sources, **dict.fromkeys(values, extra.source)},
+        "; ".join(text for text in (host.cite, extra.cite) if text),
+    )
 
 
 def additions() -> dict[str, tuple[Addition, list[str]]]:
@@ -206,13 +214,49 @@ def get_addition(name: str, method: type[Method]) -> tuple[str, dict[str, Any]]:
     return extra.group, dict(extra.values)
 
 
+def check_additions(names: Sequence[str], method: type[Method]) -> None:
+    """Raise `ConfigError` where an addition does not fit a method, or two set the same group."""
+    first: dict[str, str] = {}
+    for name in names:
+        group, _ = get_addition(name, method)
+        if group in first:
+            raise ConfigError(
+                f"+{first[group]} and +{name} set the same settings ({group}): add one of them."
+            )
+        first[group] = name
+
+
+def find_preset(name: str) -> Preset | None:
+    """Return a preset, also one with several additions, which stand in one order whatever order
+    they are typed in; nothing where there is none.
+
+    Examples
+    --------
+    >>> find_preset("er+mkd+dualmix").name, find_preset("er+da+enmix")
+    ('er+dualmix+mkd', None)
+    """
+    if name in (known := presets()):
+        return known[name]
+    host, extras = split_name(name)
+    if host not in _PRESETS or len(extras) < 2:
+        return None
+    try:
+        check_additions(extras, _METHODS[host])
+    except ConfigError:
+        return None
+    preset = _PRESETS[host]
+    for extra in sorted(extras, key=list(_ADDITIONS).index):
+        preset = _joined(preset, _ADDITIONS[extra])
+    return preset
+
+
 def get_preset(name: str) -> Preset:
     """Return a preset, or name the nearest one."""
-    preset = presets().get(name)
+    preset = find_preset(name)
     if preset is None:
         host, extras = split_name(name)
-        for extra in extras if host in _METHODS else ():
-            get_addition(extra, _METHODS[host])
+        if host in _METHODS:
+            check_additions(extras, _METHODS[host])
         raise ConfigError(
             f"There is no method {name!r}{nearest(name, presets())} (`dualmix methods` lists all)."
         )

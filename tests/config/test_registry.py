@@ -75,7 +75,11 @@ def test_every_method_but_the_bounds_names_its_paper() -> None:
         module = sys.modules[get_method(preset.kind).__module__]
         for cite in preset.cite.split("; "):
             *_, place = cite.split(", ")
-            texts = (module.__doc__, dualmix.methods.dualmix.__doc__)
+            texts = (
+                module.__doc__,
+                dualmix.methods.dualmix.__doc__,
+                dualmix.methods.mkd.__doc__,
+            )
             assert any(place in (text or "") for text in texts), f"{name}: {cite}"
 
 
@@ -114,6 +118,21 @@ def test_an_addition_that_does_not_fit_names_its_hosts() -> None:
         ConfigError, match="Nothing called 'enmx' can be added to 'er'; did you mean enmix"
     ):
         get_preset("er+enmx")
+
+
+def test_several_additions_join_in_one_order_if_they_set_different_groups() -> None:
+    for name in ("er+dualmix+mkd", "er+mkd+dualmix"):
+        composed = compose(name)
+        method = composed.config.method
+        assert composed.label == "er+dualmix+mkd"
+        assert (method.mix.enmix, method.mkd.weight, method.reservoir) == (1 / 5, 5.5, "ref")
+    made = recipe.create("er+dualmix+mkd", (1, 8, 8), memory=5)
+    assert made.recipe["method"]["mkd"]["weight"] == 5.5
+    for look in (get_preset, lambda name: recipe.create(name, (1, 8, 8))):
+        with pytest.raises(ConfigError, match=r"\+da and \+enmix set the same settings \(mix\)"):
+            look("er+da+enmix")
+    with pytest.raises(ConfigError, match=r"Nothing called 'mdk' .* did you mean mkd"):
+        get_preset("er+dualmix+mdk")
 
 
 def test_a_name_like_nothing_gets_no_guess() -> None:

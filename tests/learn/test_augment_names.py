@@ -57,8 +57,8 @@ def test_known_names(name: str) -> None:
     [
         (
             "blur",
-            r"no augmentation 'blur': choose standard, identity, flip, jitter, grey, crop or "
-            "crop-S",
+            r"no augmentation 'blur': choose standard, identity, flip, jitter, grey, crop, shift, "
+            "shift-flip or crop-S",
         ),
         ("Crop", r"no augmentation 'Crop'"),
         ("", r"no augmentation ''"),

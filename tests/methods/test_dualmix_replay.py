@@ -21,7 +21,7 @@ from dualmix.learn.replay import Replay
 from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.learn.types import Batch
 from dualmix.methods import ER, Mixing
-from dualmix.methods.dualmix import AdpMix, EnMix, View
+from dualmix.methods.dualmix import AdpMix, EnMix, NewView, View
 from dualmix.registry import presets
 from dualmix.rng import Rng
 from dualmix.runs.build import build
@@ -214,9 +214,10 @@ def test_settings_left_alone_are_those_of_the_classes() -> None:
     assert found == {
         "view": View(standard()),
         "enmix": EnMix(standard()),
+        "new view": NewView(standard(), 0.0),
         "adpmix": AdpMix(standard()),
     }
-    assert list(found) == ["view", "enmix", "adpmix"]
+    assert list(found) == ["view", "enmix", "new view", "adpmix"]
     assert Mixing(augment="jitter").transform() == ColourJitter()
     assert Mixing(alpha=0.7).build()["adpmix"].alpha == 0.7
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from dualmix.config.compose import Composed, lookup, walk
 from dualmix.config.plain import as_flag
 from dualmix.paper.numbers import DATA as PAPERS_DATA
-from dualmix.registry import Preset, additions, get_preset, presets
+from dualmix.registry import Preset, additions, find_preset, get_preset
 
 CHOICES = {
     "paper": "the paper's",
@@ -131,6 +131,6 @@ def explanation(composed: Composed) -> RenderableType:
         "baselines; inferred = from two or more facts; calibrated = by its Table 3 "
         "(docs/reading-of-the-paper.md)."
     )
-    preset = presets().get(composed.label)
+    preset = find_preset(composed.label)
     cite = f"{composed.label}: {preset.cite}.\n" if preset and preset.cite else ""
     return Group(table, Text(cite + legend, style="dim"))

@@ -98,8 +98,9 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     sweep.add_argument(
         "grid",
         metavar="GRID",
-        help="table1, table2, table3, figure2, figure5, proposition, or a YAML file (presets, "
-        "seeds, grid, values)",
+        help="table1, table2, table3, table3-one-mean, figure2, figure5, proposition; ladder (what "
+        "each part of DualMix does); survey, scr-paper, ocl-survey (tables of other papers); or a "
+        "YAML file (presets, seeds, grid, values)",
     )
     sweep.add_argument("--data", action="append", metavar="NAME", help="only these data sets")
     sweep.add_argument(
@@ -176,13 +177,12 @@ def _demo(given: argparse.Namespace) -> int:
 
 
 def _sweep(given: argparse.Namespace) -> int:
-    from dualmix.paper.grids import GRIDS, jobs
-    from dualmix.paper.numbers import SEEDS
+    from dualmix.paper.grids import NAMES, jobs
     from dualmix.store.opening import open_store
     from dualmix.sweeps.sweep import Job, entries, read_grid
 
     store = open_store(given.store)
-    if given.grid not in GRIDS and Path(given.grid).is_file():
+    if given.grid not in NAMES and Path(given.grid).is_file():
         if given.data or given.memory or given.methods or given.seeds:
             raise DualmixError(
                 "A grid file says itself which data, memories, methods and seeds: leave those "
@@ -198,7 +198,7 @@ def _sweep(given: argparse.Namespace) -> int:
             data=given.data or (),
             memory=given.memory or (),
             methods=given.methods or (),
-            seeds=range(given.seeds or SEEDS),
+            seeds=range(given.seeds) if given.seeds else None,
             values=given.overrides,
         )
     runs = entries(wanted, store)

@@ -17,7 +17,7 @@ from dualmix.data.catalog import DATASETS, recommended
 from dualmix.data.config import Data
 from dualmix.engine.library import available
 from dualmix.errors import ConfigError
-from dualmix.registry import Method, get_method, get_preset, nearest, presets
+from dualmix.registry import Method, find_preset, get_method, get_preset, nearest, presets
 from dualmix.settings import Settings
 
 NOT_BUILT = "auto: no C compiler built the native engine; install one, then dualmix again"
@@ -174,7 +174,7 @@ def _base(base: str) -> _Base:
     path = Path(base) / "config.json" if Path(base).is_dir() else Path(base)
     if base.endswith((".yaml", ".yml", ".json")) and not path.is_file():
         raise ConfigError(f"There is no file {base}.")
-    if base in presets() or not path.is_file():
+    if find_preset(base) or not path.is_file():
         preset = get_preset(base)
         origins = dict.fromkeys(preset.values, f"preset {preset.name}")
         return _Base(preset.name, preset.kind, dict(preset.values), origins, open=True)

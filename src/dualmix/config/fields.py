@@ -136,6 +136,12 @@ class Probes(Settings):
         "further augmentations to measure on the same model, e.g. [flip,crop-0.8,standard,enmix]",
     )
 
+    linear: bool = setting(
+        False,
+        "after the last task fit a linear classifier to the features of all images of the stream, "
+        "and score it on the test images",
+    )
+
     @field_validator("operators")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -148,6 +154,8 @@ class Probes(Settings):
     def _measured_at_all(self) -> Probes:
         if self.operators and not self.on:
             raise ValueError("operators are measured only if probes are on: add --probes.on true")
+        if self.linear and not self.on:
+            raise ValueError("linear is measured only if probes are on: add --probes.on true")
         return self
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from dualmix.data.split import share
 from dualmix.errors import ConfigError
@@ -60,6 +60,23 @@ class Stream(Settings):
         ge=0,
         lt=1,
     )
+
+    held_out: float = setting(
+        0.0,
+        "leave this share of each class's training images out of the stream and test on the test "
+        "images all the same, as comparisons do that keep images for validation; 0: none",
+        source="ours",
+        ge=0,
+        lt=1,
+    )
+
+    @model_validator(mode="after")
+    def _kept_out_once(self) -> Stream:
+        if self.validation and self.held_out:
+            raise ValueError(
+                "validation and held_out both keep images out of the stream: give one of them"
+            )
+        return self
 
     @field_validator("class_order")
     @classmethod
@@ -187,6 +204,9 @@ def plan(
         if settings.validation:
             test = _kept_out(rows, train_y[rows], settings.validation, order_seed)
             rows = np.setdiff1d(rows, test)
+        elif settings.held_out:
+            kept = _kept_out(rows, train_y[rows], settings.held_out, order_seed)
+            rows = np.setdiff1d(rows, kept)
         shuffled = [
             generator(order_seed, "samples", number, epoch).permutation(rows)
             for epoch in range(settings.epochs)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dualmix.engine.head import linear as linear
     from dualmix.engine.head import matmul as matmul
     from dualmix.engine.head import row_norms as row_norms
+    from dualmix.engine.head import softmax as softmax
     from dualmix.engine.head import total as total
     from dualmix.engine.head import unit as unit
     from dualmix.engine.images import crop as crop
@@ -30,7 +31,16 @@ if TYPE_CHECKING:
     from dualmix.engine.network import features as features
 
 _HOMES = {
-    "head": ("cross_entropy", "descend", "linear", "matmul", "row_norms", "total", "unit"),
+    "head": (
+        "cross_entropy",
+        "descend",
+        "linear",
+        "matmul",
+        "row_norms",
+        "softmax",
+        "total",
+        "unit",
+    ),
     "images": ("crop", "grey", "jitter"),
     "library": ("BUILDS", "available", "current", "select"),
     "network": ("Folded", "each_gradient", "evaluate", "features"),

@@ -124,6 +124,18 @@ def cross_entropy(logits: Tensor, y: Tensor, reduction: Literal["mean", "none"] 
     return out
 
 
+def softmax(logits: Tensor) -> Tensor:
+    """Return the probabilities of rows of logits: the slopes of the cross-entropy of column 0, and
+    1 more in that column.
+    """
+    z = logits.detach().requires_grad_()
+    with torch.enable_grad():
+        first = torch.zeros(len(z), dtype=torch.int64)
+        (slopes,) = torch.autograd.grad(cross_entropy(z, first, "none").sum(), z)
+    slopes[:, 0] += 1
+    return slopes
+
+
 def _dense(tensor: Tensor) -> bool:
     return tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
 

@@ -37,6 +37,10 @@ class Arithmetic(Protocol):
         """Return the cross-entropy of columns (n,) or of soft rows (n, K)."""
         ...
 
+    def softmax(self, logits: Tensor) -> Tensor:
+        """Return the probabilities of rows of logits, without gradients."""
+        ...
+
     def descend(
         self,
         parameters: Iterable[nn.Parameter],
@@ -86,6 +90,9 @@ class _Torch:
 
     def cross_entropy(self, logits: Tensor, y: Tensor, reduction: Reduction = "mean") -> Tensor:
         return F.cross_entropy(logits, y, reduction=reduction)
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        return logits.detach().softmax(1)
 
     def descend(
         self,

@@ -21,7 +21,7 @@ from dualmix.learn.vector_augment import is_name, vector_transform
 if TYPE_CHECKING:
     from torch import Tensor
 
-NAMES = ("standard", "identity", "flip", "jitter", "grey", "crop")
+NAMES = ("standard", "identity", "flip", "jitter", "grey", "crop", "shift", "shift-flip")
 GREY = (0.299, 0.587, 0.114)
 TRIES = 10
 
@@ -99,6 +99,28 @@ class Flip:
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the images, some mirrored."""
         return _where(_coins(self.p, x, rng, self.per_sample), x.flip(-1), x)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Move the image by up to `most` pixels each way, black where nothing was: a crop of the image
+    with a border, the usual augmentation of CIFAR (He et al., 2016, arXiv:1512.03385).
+    """
+
+    most: int = 4
+    per_sample: bool = True
+
+    def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the images, each moved."""
+        size = (len(x) if self.per_sample else 1, 2)
+        drawn = rng.integers(0, 2 * self.most + 1, size)
+        moved = torch.from_numpy(np.broadcast_to(drawn, (len(x), 2)).copy()).to(x.device)
+        height, width = x.shape[-2:]
+        rows = torch.arange(height, device=x.device) + moved[:, :1]
+        columns = torch.arange(width, device=x.device) + moved[:, 1:]
+        wide = torch.nn.functional.pad(x, [self.most] * 4).permute(0, 2, 3, 1)
+        image = torch.arange(len(x), device=x.device)[:, None, None]
+        return wide[image, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +283,9 @@ def transform(
     engine: Engine = "torch",
     vectors: bool = False,
 ) -> Transform:
-    """Return an augmentation by name: standard, identity, flip, jitter, grey, crop, or crop-S with
-    a strength S; for vectors standard, identity, noise or dropout (see `vector_augment`).
+    """Return an augmentation by name: standard, identity, flip, jitter, grey, crop, shift,
+    shift-flip, or crop-S with a strength S; for vectors standard, identity, noise or dropout (see
+    `vector_augment`).
 
     Examples
     --------
@@ -290,6 +313,8 @@ def transform(
         "jitter": ColourJitter(p=jitter_p, per_sample=per_sample, engine=engine),
         "grey": Greyscale(per_sample=per_sample, engine=engine),
         "crop": Crop(per_sample=per_sample, engine=engine),
+        "shift": Shift(per_sample=per_sample),
+        "shift-flip": Chain((Shift(per_sample=per_sample), Flip(per_sample=per_sample))),
     }
     return parts[name]
 

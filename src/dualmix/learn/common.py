@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dualmix.errors import ConfigError
 from dualmix.learn.answers import Answers
+from dualmix.learn.averaging import WeightAverage
 from dualmix.learn.class_ages import ClassAges
 from dualmix.learn.guard import GUARDED, Guard, pausing, reading, replacing
 from dualmix.learn.inputs import as_labels, as_rows
@@ -110,10 +111,14 @@ class MemoryLearner:
         All that is trained.
     iterations
         Steps per batch; above 1 the weights are copied before each, to be taken back.
+    average
+        A moving average of the weights, which follows every step and answers; none: the weights
+        answer.
     """
 
     recipe: State
     iterations: int = 1
+    average: WeightAverage | None = None
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -144,6 +149,8 @@ class MemoryLearner:
         """Take a step along the gradient that backward passes left in the network, unless it or the
         loss is not finite.
         """
+        if self.average is not None:
+            self.average.grow(self.model)
         parameters = self.network.parameters()
 
         def sound(length: Tensor) -> Tensor | None:
@@ -153,6 +160,8 @@ class MemoryLearner:
             self.model.arithmetic.descend(parameters, self.lr, self.weight_decay, sound)
         else:
             self.optimiser.step(parameters, self.moments, self.lr, self.weight_decay, sound)
+        if self.average is not None:
+            self.average.follow(self.model)
 
     def write(self, arrival: Arrival, new: Batch) -> None:
         """Keep of a new batch what the update chooses."""
@@ -183,8 +192,14 @@ class MemoryLearner:
 
     def answers(self) -> Answers:
         """Return what the learner predicts from, as a copy."""
-        network = replica(self.model)
+        network = self._replica()
         return Answers(network, self.scorer(network), self.ages.steps)
+
+    def _replica(self) -> Classifier:
+        if self.average is None:
+            return replica(self.model)
+        with self.average.inside(self.model, self.average.answers):
+            return replica(self.model)
 
     def predict(
         self, x: ImagesLike, *, at_least: float = 0.0, unknown: int | str | None = None
@@ -254,6 +269,7 @@ class MemoryLearner:
         optimiser's moments.
         """
         moments = {} if self.optimiser is None else {"moments": dict(self.moments)}
+        averaged = {} if self.average is None else {"average": dict(self.average.tensors)}
         return {
             **moments,
             "labels": list(self.model.labels),
@@ -261,6 +277,7 @@ class MemoryLearner:
             "memory": self.memory.state_dict(),
             "seen": self.ages.state_dict(),
             "rng": self.rng.state_dict(),
+            **averaged,
         }
 
     @replacing
@@ -272,6 +289,8 @@ class MemoryLearner:
         self.rng.load_state_dict(state["rng"])
         moments = state.get("moments", {})
         self.moments = {name: moment.to(self.model.device) for name, moment in moments.items()}
+        if self.average is not None:
+            self.average.load(state["average"], self.model)
 
 
 def with_answers(learner: Learner) -> MemoryLearner:

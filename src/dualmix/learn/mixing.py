@@ -26,8 +26,11 @@ def blend(a: Tensor, b: Tensor, mu: Tensor) -> Tensor:
 def beta(
     alpha: float, count: int, rng: np.random.Generator, each: Literal["pair", "batch"]
 ) -> Tensor:
-    """Draw mixing ratios from Beta(alpha, alpha): one for each pair, or one for the whole batch."""
-    drawn = rng.beta(alpha, alpha, count if each == "pair" else 1)
+    """Draw mixing ratios from Beta(alpha, alpha): one for each pair, or one for the whole batch.
+
+    An alpha of 0 is the limit: a ratio is 0 or 1, each as often, and nothing is mixed."""
+    size = count if each == "pair" else 1
+    drawn = rng.beta(alpha, alpha, size) if alpha else rng.integers(0, 2, size).astype(float)
     return torch.from_numpy(np.broadcast_to(drawn, count).astype(np.float32))
 
 

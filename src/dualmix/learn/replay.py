@@ -24,6 +24,7 @@ from dualmix.learn.types import (
     Mix,
     Retrieve,
     State,
+    Transform,
     Update,
     is_blind,
 )
@@ -53,12 +54,16 @@ class Tricks:
     review, review_batch
         In each pause one pass over the memory in batches of `review_batch`, gradients times
         `review`; 0: none.
+    augment
+        What the new and the rehearsed batch are learned through, drawn anew in each step; rules,
+        mixes and the memory have the images as they came.
     """
 
     softmax: Softmax = "all"
     readout: Literal["linear", "ncm"] = "linear"
     review: float = 0.0
     review_batch: int = 10
+    augment: Transform | None = None
 
 
 class Replay(MemoryLearner):
@@ -130,10 +135,10 @@ class Replay(MemoryLearner):
         for iteration in range(self.iterations):
             self.model.zero_grad()
             passes = self._passes()
-            passes.learn(new, self.stream)
+            passes.learn(self._view(new, "view of new"), self.stream)
             old = self._retrieved(new, passes)
             if old is not None:
-                passes.learn(old, self.replay)
+                passes.learn(self._view(old, "view of old"), self.replay)
                 for name, mix in self.mixes.items():
                     if not is_blind(mix):
                         passes.catch_up()
@@ -148,6 +153,11 @@ class Replay(MemoryLearner):
         self.hits = hits
         self.write(arrival, replace(new, logits=logits))
         return loss
+
+    def _view(self, batch: Batch, chance: str) -> Batch:
+        if self.tricks.augment is None:
+            return batch
+        return replace(batch, x=self.tricks.augment(batch.x, self.rng[chance]))
 
     def _retrieved(self, new: Batch, passes: Passes) -> Batch | None:
         if not len(self.memory):

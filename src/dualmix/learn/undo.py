@@ -38,6 +38,7 @@ class Undo:
         self.fresh: set[str] | None = None
         self.labels = len(model.labels)
         self.ages = dict(vars(learner.ages))
+        self.average = learner.average.tensors if learner.average else {}
         self.chance = learner.rng.state_dict()
         modules = {module for root in {model, learner.network} for module in root.modules()}
         self.parameters = [
@@ -80,6 +81,8 @@ class Undo:
             del model._columns[label]
         del model.labels[self.labels :]
         vars(learner.ages).update(self.ages)
+        if learner.average:
+            learner.average.tensors = self.average
         learner.rng.load_state_dict(self.chance)
         for now, before in self.parameters:
             for name in {*now, *before}:  # one by one: predictions look into them

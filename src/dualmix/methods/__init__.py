@@ -16,6 +16,7 @@ from dualmix.methods.finetune import Finetune
 from dualmix.methods.gdumb import GDumb
 from dualmix.methods.gss import GSS
 from dualmix.methods.mir import MIR
+from dualmix.methods.mkd import Distilling
 from dualmix.methods.ncm import NCM
 from dualmix.methods.randumb import RanDumb
 from dualmix.methods.rehearsal import Host, Rehearsal
@@ -37,6 +38,7 @@ __all__ = [
     "Augmenting",
     "DERpp",
     "Descent",
+    "Distilling",
     "FeCAM",
     "Finetune",
     "GDumb",

@@ -23,10 +23,11 @@ class Augmenting(Settings):
 
     augment: str = setting(
         "standard",
-        "augmentation g: standard (crop, flip, jitter, grey), identity, flip, jitter, grey, crop "
-        "or crop-STRENGTH; for vectors standard (noise and dropout), identity, noise or dropout; "
-        "the colour jitter is torchvision's, the reference code's old kornia differs (additive "
-        "brightness, contrast without the mean, HSV saturation, one order per batch)",
+        "augmentation g: standard (crop, flip, jitter, grey), identity, flip, jitter, grey, crop, "
+        "shift (4 pixels each way), shift-flip or crop-STRENGTH; for vectors standard (noise and "
+        "dropout), identity, noise or dropout; the colour jitter is torchvision's, the reference "
+        "code's old kornia differs (additive brightness, contrast without the mean, HSV "
+        "saturation, one order per batch)",
         paper="crop, flip, colour jitter, greyscale",
         source="paper",
     )

@@ -62,6 +62,48 @@ class View:
 
 
 @dataclass(frozen=True)
+class NewView:
+    """The new images through the augmentation, with their own labels: a control, not of the paper,
+    for what AdpMix shows of the new batch without mixing.
+    """
+
+    g: Transform
+    weight: float = 1.0
+    blind: ClassVar[bool] = True
+
+    def __call__(
+        self, new: Batch, old: Batch, model: Classifier, ages: ClassAges, rng: np.random.Generator
+    ) -> Batch | None:
+        """Return as many views as there are new images."""
+        return Batch(self.g(new.x, rng), new.y)
+
+
+@dataclass(frozen=True)
+class Unmixed:
+    """Plain views of as many rehearsed images as a mix would make, with its weight: a control, not
+    of the paper, for what is in the mixing itself.
+
+    Parameters
+    ----------
+    count
+        One view per ``new`` image, or per ``old`` one.
+    """
+
+    g: Transform
+    weight: float = 1.0
+    count: Literal["new", "old"] = "old"
+    blind: ClassVar[bool] = True
+
+    def __call__(
+        self, new: Batch, old: Batch, model: Classifier, ages: ClassAges, rng: np.random.Generator
+    ) -> Batch | None:
+        """Return the views; where there are more new images than old ones, of some a second."""
+        rows = np.resize(rng.permutation(len(old)), len(new if self.count == "new" else old))
+        index = torch.from_numpy(rows).to(old.x.device)
+        return Batch(self.g(old.x[index], rng), old.y[index])
+
+
+@dataclass(frozen=True)
 class EnMix:
     """Eq. 7: pairs of augmented old images and of their labels, mixed by the same ratio.
 
@@ -264,6 +306,22 @@ class Mixing(Augmenting):
         source="paper",
         tune=Range(0.1, 1.0, log=True, needs=("enmix", "adpmix")),
     )
+    enmix_alpha: float | None = setting(
+        None, "alpha of EnMix alone, 0: nothing is mixed; none: alpha", ge=0
+    )
+    adpmix_alpha: float | None = setting(
+        None, "alpha of AdpMix alone, 0: nothing is mixed; none: alpha", ge=0
+    )
+    mixed: bool = setting(
+        True,
+        "a control where false: EnMix and AdpMix are plain views of as many rehearsed images, with "
+        "the same weights",
+    )
+    new_view: float = setting(
+        0.0,
+        "weight of a plain augmented view of the new batch, a control for AdpMix without mixing",
+        ge=0,
+    )
     kappa: float = setting(
         AdpMix.kappa,
         "AdpMix tilts labels where ||w_new|| / ||w_old|| is above",
@@ -324,13 +382,23 @@ class Mixing(Augmenting):
         """Return the mixes by name, with an augmentation for what a network takes."""
         g = self.transform(model)
         g = Once(g) if self.shared_view else g
+        if not self.mixed:
+            return {
+                "view": View(g, self.view),
+                "enmix": Unmixed(g, self.enmix, "old"),
+                "adpmix": Unmixed(g, self.adpmix, "new"),
+                "new view": NewView(g, self.new_view),
+            }
+        within = self.alpha if self.enmix_alpha is None else self.enmix_alpha
+        across = self.alpha if self.adpmix_alpha is None else self.adpmix_alpha
         return {
             "view": View(g, self.view),
-            "enmix": EnMix(g, self.enmix, self.alpha, self.each),
+            "enmix": EnMix(g, self.enmix, within, self.each),
+            "new view": NewView(g, self.new_view),
             "adpmix": AdpMix(
                 g,
                 self.adpmix,
-                self.alpha,
+                across,
                 self.kappa,
                 self.tau,
                 self.delta,

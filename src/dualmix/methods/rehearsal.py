@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationInfo, field_validator
 
+from dualmix.learn.augment import check_name, transform
 from dualmix.learn.losses import Softmax
 from dualmix.learn.replay import Forward, Replay, Tricks
 from dualmix.learn.types import Learner, Retrieve, Update
-from dualmix.methods.common import Remembering, Sampling
+from dualmix.methods.common import Remembering, Sampling, suited
 from dualmix.methods.dualmix import Mixing
+from dualmix.methods.mkd import Distilling
 from dualmix.settings import setting
 
 if TYPE_CHECKING:
@@ -44,7 +46,22 @@ class Host(Remembering):
         source="reference",
         ge=0,
     )
+    train_augment: str = setting(
+        "none",
+        "augmentation by name through which the new and the rehearsed batch are learned, drawn "
+        "anew in each step; the memory keeps the originals; none: as they are",
+        paper="-",
+        source="ours",
+    )
     mix: Mixing = Mixing()
+    mkd: Distilling = Distilling()
+
+    @field_validator("train_augment")
+    @classmethod
+    def _known_augmentation(cls, name: str) -> str:
+        if name != "none":
+            check_name(name)
+        return name
 
     @field_validator("readout")
     @classmethod
@@ -61,18 +78,24 @@ class Host(Remembering):
         """Make a rehearsal learner around an update and a retrieval; `own` is what the method sets
         itself instead of by settings.
         """
+        teacher = self.mkd.average(model)
+        mixes = own.pop("mixes", None) or self.mix.build(model)
+        named = self.train_augment
+        seen = None if named == "none" else transform(named, **suited(model))
         shared = {
             "memory": self.empty_memory(model),
             "lr": self.lr,
             "weight_decay": self.weight_decay,
-            "mixes": self.mix.build(model),
+            "mixes": {**mixes, **self.mkd.build(teacher, model)},
             "stream": self.mix.stream,
             "replay": self.mix.replay,
             "iterations": self.iterations,
             "forward": self.forward,
-            "tricks": Tricks(self.softmax, self.readout, self.review, self.memory_batch),
+            "tricks": Tricks(self.softmax, self.readout, self.review, self.memory_batch, seen),
         }
-        return Replay(model, update=update, retrieve=retrieve, rng=rng, **{**shared, **own})
+        learner = Replay(model, update=update, retrieve=retrieve, rng=rng, **{**shared, **own})
+        learner.average = teacher
+        return learner
 
 
 class Rehearsal(Sampling, Host):

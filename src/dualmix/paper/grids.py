@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dualmix.errors import ConfigError
+from dualmix.paper.independent import SOURCES, source_jobs
+from dualmix.paper.ladder import SEEDS as LADDER_SEEDS
+from dualmix.paper.ladder import ladder_jobs, weighting
 from dualmix.paper.numbers import (
     ABLATION_ACCURACY,
     ACCURACY,
@@ -26,6 +29,9 @@ SCATTER = ("flip", "jitter", "grey", "crop-0.8", "standard")
 """Figure 5: the same for m-bar against accuracy; er+enmix on the standard augmentation is its sixth
 point.
 """
+
+ONE_MEAN = "table3-one-mean"
+"""Table 3 again, by one rule for all rows."""
 
 OWN = {("aser", "mini_imagenet"): {"method.n_smp_cls": 3}}
 """What a row's host is set to on one data set only, by the reference code."""
@@ -103,17 +109,53 @@ def _proposition(
     ]
 
 
+def _table3_one_mean(
+    data: Sequence[str], memory: Sequence[int], seeds: Iterable[int], values: Mapping[str, Any]
+) -> list[Job]:
+    """Table 3 by one rule for all rows: one mean over all images of a step."""
+    return [
+        Job(row, {**weighting(row, "one-mean"), **job.values})
+        for job in grid(["er"], seeds, {"data.name": data, "method.memory": memory}, values)
+        for row in ABLATION_ACCURACY
+    ]
+
+
 GRIDS = {
     "table1": _table1,
     "table2": _table2,
     "table3": _table3,
+    ONE_MEAN: _table3_one_mean,
     "figure2": _figure2,
     "figure5": _figure5,
     "proposition": _proposition,
 }
-ONLY_CIFAR = ("table3", "figure2", "figure5", "proposition")
+ONLY_CIFAR = ("table3", ONE_MEAN, "figure2", "figure5", "proposition")
 """Grids that the paper shows for CIFAR-100 alone; the figures for a memory of 1000."""
 FIGURES = ("figure2", "figure5", "proposition")
+
+
+NAMES = (*GRIDS, "ladder", *SOURCES)
+"""Every grid by name: the paper's, what its parts do, and tables of other papers."""
+
+
+def _others(
+    name: str,
+    data: Sequence[str],
+    memory: Sequence[int],
+    seeds: Sequence[int] | None,
+    rows: Sequence[str],
+    values: Mapping[str, Any] | None,
+) -> list[Job]:
+    """Return the runs of the ladder or of another paper's table, which are for CIFAR-100 alone."""
+    if set(data) - {DATA[0]}:
+        raise ConfigError(f"{name} is for {DATA[0]} alone: leave --data out.")
+    if name in SOURCES:
+        return source_jobs(name, memory=memory, seeds=seeds, rows=rows, values=values)
+    if memory:
+        raise ConfigError("Each rung of the ladder has a memory of its own: leave --memory out.")
+    return ladder_jobs(
+        seeds=range(LADDER_SEEDS) if seeds is None else seeds, rungs=rows, values=values
+    )
 
 
 def jobs(
@@ -121,7 +163,7 @@ def jobs(
     *,
     data: Sequence[str] = (),
     memory: Sequence[int] = (),
-    seeds: Iterable[int] = range(SEEDS),
+    seeds: Iterable[int] | None = None,
     methods: Sequence[str] = (),
     values: Mapping[str, Any] | None = None,
 ) -> list[Job]:
@@ -131,17 +173,23 @@ def jobs(
     ----------
     data, memory
         Which columns; empty: all that the paper has.
+    seeds
+        None: as many as stand behind the numbers, or 3 for the ladder and for tables of others that
+        do not say.
     methods
-        Which rows; empty: all.
+        Which rows; empty: all. The ladder's are rungs.
     values
         Settings for all runs.
     """
     if name.endswith((".yaml", ".yml", ".json")):
         raise ConfigError(f"There is no grid file {name}.")
-    if name not in GRIDS:
+    if name not in NAMES:
         raise ConfigError(
-            f"The paper has no {name!r} here{nearest(name, GRIDS)} (known: {', '.join(GRIDS)})."
+            f"There is no grid {name!r}{nearest(name, NAMES)} (known: {', '.join(NAMES)})."
         )
+    if name not in GRIDS:
+        return _others(name, data, memory, None if seeds is None else list(seeds), methods, values)
+    seeds = range(SEEDS) if seeds is None else seeds
     sets = data or (DATA[:1] if name in ONLY_CIFAR else DATA)
     sizes = memory or (MEMORY[:1] if name in FIGURES else MEMORY)
     wanted = [

@@ -15,6 +15,7 @@ from dualmix.report.diagnostics import (
     norms,
     proposition_1,
 )
+from dualmix.report.ladder import ladder
 from dualmix.report.pairs import pairs
 from dualmix.report.paper_figures import errors, figure2, figure5
 from dualmix.report.speed import Speed
@@ -29,6 +30,7 @@ def figures(
     collection = summary.collection
     return [
         pairs(summary.paired_tests),
+        ladder(summary.steps),
         curves(collection),
         errors(collection),
         gate(collection),

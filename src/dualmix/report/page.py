@@ -28,7 +28,7 @@ from dualmix.report.gallery import gallery
 from dualmix.report.speed import Speed
 from dualmix.report.summary import p_text, paragraphs
 from dualmix.report.tables import Summary, Table
-from dualmix.report.text_tables import LEGEND, MARKS, place_text
+from dualmix.report.text_tables import LEGEND, MARKS, place_text, published
 from dualmix.report.words import changes, interval_text, short
 from dualmix.runs.records import Collection, Content, Group, account
 from dualmix.store.files import make_folder, read_bytes, write_bytes
@@ -124,10 +124,13 @@ def html(
         chosen={one.id: one for one in chosen},
         most=MOST,
         tables=summary.tables,
+        sources=[source for source in summary.sources if source.filled],
+        sources_absent=[source for source in summary.sources if not source.filled],
         blocks=_blocks,
         legend=LEGEND,
         marks=MARKS,
         text=interval_text,
+        published=published,
         p_text=p_text,
         changes=changes,
         verdict=verdict,
@@ -249,6 +252,7 @@ def _nav(
             if figure.views or figure.says
         ),
         ("table1", "The paper's tables"),
+        *([("sources", "Other papers")] if any(s.filled for s in summary.sources) else []),
         *([("calibration", "Readings")] if readings else []),
         *([("gallery", "Images"), ("runs", "All runs")] if summary.collection.runs else []),
         ("left-out", "Left out"),
@@ -257,6 +261,7 @@ def _nav(
 
 SHORT = {
     "paired": "DualMix adds",
+    "ladder": "Part by part",
     "curves": "Over tasks",
     "errors": "Errors",
     "norms": "Head",

@@ -127,7 +127,8 @@ def outside(cell: Cell) -> float:
 
 
 def _against(summary: Summary) -> Iterator[str]:
-    cells = [cell for table in summary.tables for cell in table.cells() if cell.paper]
+    tables = [table for table in summary.tables if not table.rule]
+    cells = [cell for table in tables for cell in table.cells() if cell.paper]
     ours = _once(cell for cell in cells if cell.ours)
     total = len(_once(cells))
     if not ours:

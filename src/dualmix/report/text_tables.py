@@ -7,7 +7,9 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from dualmix.paper.numbers import Published
 from dualmix.report import commands
+from dualmix.report.evidence import Beside, SourceTable, Step
 from dualmix.report.export import as_cell
 from dualmix.report.summary import p_text, paragraphs
 from dualmix.report.tables import Cell, Column, Stream, Summary, Table
@@ -84,6 +86,7 @@ def markdown(summary: Summary) -> str:
         parts += ["<details><summary>How to reproduce each cell</summary>", ""]
         parts += dict.fromkeys(f"- {place_text(cell)}: `{cell.command}`" for cell in table.cells())
         parts += ["", "</details>", ""]
+    parts += [*_md_steps(summary.steps), *_md_sources(summary.sources)]
     for title, remarks in (
         ("Left out", collection.left_out),
         ("Not finished", collection.unfinished),
@@ -97,6 +100,78 @@ def markdown(summary: Summary) -> str:
                 "",
             ]
     return "\n".join(parts)
+
+
+def _md_steps(steps: Sequence[Step]) -> list[str]:
+    """Return the rungs that were run and the names of those that were not; nothing where none can
+    be compared.
+    """
+    if not any(step.difference for step in steps):
+        return []
+    heads = ["rung", "what it changes", "against", "accuracy, %", "difference, points", "n"]
+    rows = [
+        [
+            f"`{step.rung.name}`",
+            step.rung.changes,
+            f"`{step.rung.against}`" if step.rung.against else "-",
+            interval_text(step.accuracy),
+            interval_text(step.difference),
+            str(len(step.seeds) or step.accuracy.n),
+        ]
+        for step in steps
+        if step.accuracy
+    ]
+    missing = [f"`{step.rung.name}`" for step in steps if not step.accuracy]
+    left = f"Not run: {', '.join(missing)}. `dualmix sweep ladder` trains them." if missing else ""
+    return [
+        "## What each part of DualMix does",
+        "",
+        "Each rung changes one thing of another and is paired with it by seed; mean ± 95 % "
+        "interval over n seeds.",
+        "",
+        *_md_table(heads, rows),
+        "",
+        *([left, ""] if left else []),
+    ]
+
+
+def _md_sources(sources: Sequence[SourceTable]) -> list[str]:
+    """Return ours beside tables of other papers, those of which something was run."""
+    parts = []
+    for table in sources:
+        if not table.filled:
+            continue
+        source = table.source
+        heads = ["row", *(f"M {memory:,}" for memory in source.memory)]
+        rows = [
+            [
+                f"{cells[0].row.doc} (`{cells[0].row.name}`)",
+                *(
+                    f"{interval_text(cell.ours)}"
+                    f"{f' (n {cell.ours.n}) {MARKS[cell.mark]}'.rstrip() if cell.ours else ''}"
+                    f"<br>{interval_text(published(cell))}"
+                    for cell in cells
+                ),
+            ]
+            for cells in table.cells
+        ]
+        parts += [
+            f"## {source.title}",
+            "",
+            f"{source.doc} Average accuracy in per cent, ours above, theirs below ({source.cite}).",
+            "",
+            *_md_table(heads, rows),
+            "",
+        ]
+        left = table.total - table.filled
+        parts += [f"Not run: {left} of {table.total} cells. `{table.command}`", ""] if left else []
+    return parts
+
+
+def published(cell: Beside) -> Published | metrics.Interval:
+    """Return another paper's number; without its plus-minus where it prints none."""
+    mean, spread_ = cell.theirs
+    return cell.theirs if spread_ else metrics.Interval(mean, 0.0, 0.0, 1)
 
 
 def _spread(cells: Sequence[Cell]) -> list[Cell]:
@@ -274,7 +349,7 @@ def _head(column: Column, table: Table, *, data: bool = True) -> str:
     part = " (subset)" if column.content and column.content.subset else ""
     score = (
         {"average_accuracy": " acc.", "forgetting": " forg."}[column.score]
-        if table.name == "table3"
+        if table.name.startswith("table3")
         else ""
     )
     memory = f"{column.memory // 1000}k{score}"

@@ -14,7 +14,7 @@ from dualmix.config.migrate import migrate, migrate_label
 from dualmix.config.plain import as_flag
 from dualmix.data.catalog import DATASETS
 from dualmix.errors import ConfigError, StoreError
-from dualmix.registry import presets
+from dualmix.registry import find_preset
 from dualmix.store.folder import Folder
 
 FREE = (
@@ -50,12 +50,14 @@ class Usual:
 
     def __init__(self, own: Own = lambda preset, data: {}) -> None:
         self.own = own
-        self.known = presets()
+        self.presets: dict[tuple[str, str], str] = {}
         self.settings: dict[tuple[str, str, Any], dict[str, Any]] = {}
 
     def preset(self, label: str, kind: str) -> str:
         """Return what a run is compared with: the preset of its name, else that of its method."""
-        return label if label in self.known else kind
+        if (label, kind) not in self.presets:
+            self.presets[label, kind] = label if find_preset(label) else kind
+        return self.presets[label, kind]
 
     def changed(self, preset: str, settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         """Return the settings in which a run differs from a preset, but for `FREE` and probes."""

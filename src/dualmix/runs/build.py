@@ -22,7 +22,15 @@ from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner, Shape
 from dualmix.methods.common import Descent
 from dualmix.plugins import code_of
-from dualmix.registry import Method, get_addition, get_method, nearest, presets, split_name
+from dualmix.registry import (
+    Method,
+    check_additions,
+    get_addition,
+    get_method,
+    nearest,
+    presets,
+    split_name,
+)
 from dualmix.rng import Rng
 from dualmix.runs.saved import UnsoundError, check_recipe, take_over
 from dualmix.runs.weights import fill
@@ -232,6 +240,7 @@ def create(
             )
         host, settings = preset.kind, {**own, **settings}
     kind = get_method(host)
+    check_additions(additions, kind)
     for addition in additions:
         group, values = get_addition(addition, kind)
         given = settings.get(group, {})

@@ -17,7 +17,7 @@ from dualmix.config.fields import Probes
 from dualmix.data import Images
 from dualmix.data.stream import Plan
 from dualmix.learn.augment import transform
-from dualmix.learn.common import Parts
+from dualmix.learn.common import MemoryLearner, Parts
 from dualmix.learn.mixing import head_norms
 from dualmix.learn.modes import CHUNK, fused_bn
 from dualmix.learn.network import Classifier
@@ -144,7 +144,54 @@ def measure(
                 gap = forgetting_gap(losses, goal, risk_factor(sizes[-1], len(memory), sum(sizes)))
                 found |= {"gap": gap.total, "gap_variance": gap.variance, "gap_bias": gap.bias}
             record["operators"][name] = found
+    if settings.linear and task + 1 == len(order.tasks) and isinstance(learner, MemoryLearner):
+        record["linear"] = linear_probe(learner, images, order)
     return record
+
+
+def linear_probe(learner: MemoryLearner, images: Images, order: Plan) -> dict[str, Any]:
+    """Fit a linear classifier to frozen features and score it: what the features hold, whatever the
+    head makes of them.
+
+    It is a logistic regression with an L2 penalty (C = 1) over the classes of the stream, on
+    standardised features of every training image that was in the stream, all tasks together
+    (linear probes: Alain and Bengio, 2016, arXiv:1610.01644)."""
+    from sklearn.linear_model import LogisticRegression
+
+    network = learner.answers().network
+    rows = {
+        "train": np.sort(np.concatenate([part.train[0] for part in order.tasks])),
+        "test": np.sort(np.concatenate([part.test for part in order.tasks])),
+    }
+    x = {
+        "train": _features(network, images.train_x, rows["train"]),
+        "test": _features(network, images.test_x, rows["test"]),
+    }
+    mean, spread = x["train"].mean(0), x["train"].std(0)
+    spread[spread == 0] = 1
+    scaled = {part: (features - mean) / spread for part, features in x.items()}
+    fitted = LogisticRegression(max_iter=LINEAR_STEPS).fit(
+        scaled["train"], images.train_y[rows["train"]]
+    )
+    hits = fitted.predict(scaled["test"]) == images.test_y[rows["test"]]
+    return {
+        "accuracy": float(hits.mean()),
+        "train_images": len(rows["train"]),
+        "steps": int(fitted.n_iter_.max()),
+    }
+
+
+LINEAR_STEPS = 500
+"""Steps after which the fit of a linear probe ends, converged or not."""
+
+
+def _features(network: Classifier, x: NDArray[np.uint8], rows: NDArray[np.int64]) -> Floats:
+    with torch.no_grad():
+        parts = [
+            network.embed(network.pixels(torch.from_numpy(x[some])))
+            for some in np.array_split(rows, max(1, len(rows) // CHUNK))
+        ]
+    return torch.cat(parts).double().cpu().numpy()
 
 
 def operator(name: str) -> Mix:

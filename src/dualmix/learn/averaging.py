@@ -1,0 +1,113 @@
+"""A moving average of a network's weights, to be asked in the network's place.
+
+Mean teacher: Tarvainen and Valpola, 2017, "Mean teachers are better role models: Weight-averaged
+consistency targets improve semi-supervised deep learning results", NeurIPS, arXiv:1703.01780."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dualmix.learn.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from dualmix.learn.network import Classifier
+
+
+class WeightAverage:
+    """The average of all weights, which starts as the network, with running statistics of its own.
+
+    Batch-norm's statistics of averaged weights are no average of statistics, so they come from
+    passes in the average's place (`inside` with `keep`).
+
+    Parameters
+    ----------
+    rate
+        What each step moves it by: average = (1 - rate) * average + rate * weights.
+    answers
+        The share of the average in the weights that answer; the rest is the network's own.
+
+    Attributes
+    ----------
+    tensors
+        The average by the names of a network's state. No tensor is ever changed: each step makes
+        new ones, so that those of an earlier moment can be kept and put back.
+    """
+
+    def __init__(self, model: Classifier, rate: float, answers: float = 1.0) -> None:
+        self.rate, self.answers = rate, answers
+        self.tensors = {name: tensor.clone() for name, tensor in _averaged(model).items()}
+
+    def load(self, tensors: Mapping[str, Tensor], model: Classifier) -> None:
+        """Continue with an average that was kept."""
+        self.tensors = {
+            name: torch.empty_like(own).copy_(tensors[name])  # in the network's memory format
+            for name, own in _averaged(model).items()
+        }
+
+    def grow(self, model: Classifier) -> None:
+        """Take over the head's rows of classes that came since the last step."""
+        for name, now in _averaged(model).items():
+            if len(self.tensors[name]) < len(now):
+                fresh = now[len(self.tensors[name]) :].clone()
+                longer = torch.cat([self.tensors[name], fresh])
+                self.tensors = {**self.tensors, name: longer}
+
+    def follow(self, model: Classifier) -> None:
+        """Take note of a step of the network."""
+        # three roundings each, not a fused one: the same bytes on every CPU
+        weights = dict(model.named_parameters())
+        with torch.no_grad():
+            kept = torch._foreach_mul([self.tensors[name] for name in weights], 1 - self.rate)
+            torch._foreach_add_(kept, torch._foreach_mul(list(weights.values()), self.rate))
+        self.tensors = {**self.tensors, **dict(zip(weights, kept, strict=True))}
+
+    @contextmanager
+    def inside(
+        self, model: Classifier, share: float = 1.0, *, keep: bool = False
+    ) -> Iterator[None]:
+        """Run a network with the average in the place of its weights and running statistics, which
+        come back as they were.
+
+        Parameters
+        ----------
+        share
+            Of the average; the rest is the network's own.
+        keep
+            Keep the running statistics that passes in training mode leave.
+        """
+        self.grow(model)
+        counters = [buffer for name, buffer in model.named_buffers() if name.endswith(COUNTER)]
+        kept = [(tensor, tensor.data) for tensor in (*_live(model).values(), *counters)]
+        for tensor, average in zip(_live(model).values(), self.tensors.values(), strict=True):
+            own = (1 - share) * tensor.data if share < 1 else 0.0
+            tensor.data = share * average + own if share < 1 else average.clone()
+        for counter in counters:
+            counter.data = counter.data.clone()
+        try:
+            yield
+            if keep:
+                left = {n: t.data for n, t in _live(model).items() if n.endswith(STATISTICS)}
+                self.tensors = {**self.tensors, **left}
+        finally:
+            for tensor, data in kept:
+                tensor.data = data
+
+
+COUNTER = "num_batches_tracked"
+STATISTICS = ("running_mean", "running_var")
+
+
+def _live(model: Classifier) -> dict[str, Tensor]:
+    """Return the tensors of a network that are averaged."""
+    statistics = {
+        name: buffer for name, buffer in model.named_buffers() if name.endswith(STATISTICS)
+    }
+    return {**dict(model.named_parameters()), **statistics}
+
+
+def _averaged(model: Classifier) -> dict[str, Tensor]:
+    return {name: tensor.detach() for name, tensor in _live(model).items()}

@@ -1,0 +1,184 @@
+"""What each part of DualMix does: controls that change one thing each, from er to er+dualmix.
+
+The rungs are paired by seed with the one that they change. Weights are those of one rule, one mean
+over all images of a step, unless a rung says otherwise: so a gain cannot come from the weights of
+one row being fitted and another's not. Nothing here is fitted to a table of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dualmix.paper.independent import check_rows
+from dualmix.paper.numbers import DATA
+from dualmix.paper.readings import TERMS
+from dualmix.sweeps.sweep import Job
+
+SEEDS = 3
+MEMORY, UNFITTED = 1000, 5000
+"""The ladder's memory, and one to which no weight was fitted."""
+ALL_TERMS = (*TERMS["er+dualmix"], "new_view")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A configuration, and the one that it changes one thing of.
+
+    Attributes
+    ----------
+    part
+        ``ladder`` for the way from er to er+dualmix; else the letter of the question: a (no mixing
+        in one mix), c (no augmentation), e (weights), f (the gate), g (the memory to which nothing
+        was fitted).
+    changes
+        What it changes, in words.
+    against
+        The name of the rung it is compared with; empty: of none.
+    values
+        Settings beside the preset's.
+    """
+
+    name: str
+    part: str
+    changes: str
+    preset: str
+    against: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    memory: int = MEMORY
+
+    def settings(self) -> dict[str, Any]:
+        """Return what it is run with, by dotted path."""
+        return {"data.name": DATA[0], "method.memory": self.memory, **self.values}
+
+
+def weighted(weights: Mapping[str, float], **other: Any) -> dict[str, Any]:
+    """Return the weight of every term, 0 for those not named, and further settings of the mix."""
+    named = {**dict.fromkeys(ALL_TERMS, 0.0), **weights}
+    return {f"method.mix.{name}": value for name, value in {**named, **other}.items()}
+
+
+def alike(*terms: str, **other: Any) -> dict[str, Any]:
+    """Return one mean over all images: the new batch, the rehearsed one and further terms."""
+    named = ("stream", "replay", *terms)
+    return weighted(dict.fromkeys(named, 1 / len(named)), **other)
+
+
+WEIGHTINGS = {
+    "sum": "every term weighs 1",
+    "one-mean": "one mean over all images",
+    "rest-mean": "everything but the new batch is averaged and weighs as much as it",
+}
+"""What the rows of Table 3 use, as rules for all of them."""
+
+
+def weighting(row: str, rule: str) -> dict[str, Any]:
+    """Return a row of Table 3 under a rule of `WEIGHTINGS`."""
+    terms = TERMS[row]
+    if rule == "sum":
+        return weighted(dict.fromkeys(terms, 1.0))
+    if rule == "one-mean":
+        return weighted(dict.fromkeys(terms, 1 / len(terms)))
+    rest = dict.fromkeys(terms[1:], 1 / len(terms[1:]))
+    return weighted({"stream": 1.0, **rest})
+
+
+LADDER = (
+    Rung("er", "ladder", "experience replay as its preset", "er"),
+    Rung("weights", "ladder", "one mean over new and rehearsed images", "er", "er", alike()),
+    Rung("view", "ladder", "and a view of the rehearsed batch", "er+da", "weights", alike("view")),
+    Rung(
+        "views",
+        "ladder",
+        "three views of the rehearsed batch: plain views in place of both mixes",
+        "er+dualmix",
+        "view",
+        alike("view", "enmix", "adpmix", mixed=False),
+    ),
+    Rung(
+        "new-view",
+        "ladder",
+        "the third is a view of the new batch",
+        "er+dualmix",
+        "views",
+        alike("view", "enmix", "new_view", mixed=False),
+    ),
+    Rung(
+        "enmix",
+        "ladder",
+        "EnMix in place of the second view",
+        "er+dualmix",
+        "new-view",
+        alike("view", "enmix", "new_view"),
+    ),
+    Rung(
+        "adpmix-untilted",
+        "ladder",
+        "AdpMix without its tilt of labels in place of the view of the new batch",
+        "er+dualmix",
+        "enmix",
+        alike("view", "enmix", "adpmix", delta=0.0),
+    ),
+    Rung(
+        "dualmix", "ladder", "labels tilted by Eq. 9: er+dualmix", "er+dualmix", "adpmix-untilted"
+    ),
+)
+"""The way from er to er+dualmix; each rung changes one thing of the one before."""
+
+
+def _changed(name: str, part: str, changes: str, **mix: Any) -> Rung:
+    values = {f"method.mix.{path}": value for path, value in mix.items()}
+    return Rung(name, part, changes, "er+dualmix", "dualmix", values)
+
+
+CONTROLS = (
+    _changed("enmix-alpha-0", "a", "no mixing in EnMix (alpha -> 0)", enmix_alpha=0.0),
+    _changed("adpmix-alpha-0", "a", "no mixing in AdpMix (alpha -> 0)", adpmix_alpha=0.0),
+    _changed("alpha-0", "a", "no mixing in both (alpha -> 0)", enmix_alpha=0.0, adpmix_alpha=0.0),
+    _changed("no-augmentation", "c", "mixing without augmentation", augment="identity"),
+    _changed("kappa-0", "f", "the gate is always open (kappa 0)", kappa=0.0),
+    _changed("delta-0.1", "f", "labels are tilted twice as far (delta 0.1)", delta=0.1),
+    _changed("delta-0.2", "f", "four times as far (delta 0.2)", delta=0.2),
+    _changed("open-delta-0.2", "f", "the gate open, four times as far", kappa=0.0, delta=0.2),
+)
+
+
+def _under(row: str, rule: str, memory: int, part: str) -> Rung:
+    at = f" at M = {memory}" if part == "g" else ""
+    ending = f"-{memory}" if part == "g" else ""
+    return Rung(
+        f"{row}, {rule}{ending}",
+        part,
+        f"{row}: {WEIGHTINGS[rule]}{at}",
+        row,
+        "" if row == "er" else f"er, {rule}{ending}",
+        weighting(row, rule),
+        memory,
+    )
+
+
+BY_WEIGHT = tuple(_under(row, rule, MEMORY, "e") for rule in WEIGHTINGS for row in TERMS)
+"""Every row of Table 3 under every rule, against er under the same rule."""
+OUT_OF_SAMPLE = tuple(
+    _under(row, rule, UNFITTED, "g") for rule in WEIGHTINGS for row in ("er", "er+da", "er+dualmix")
+)
+"""The same at a memory to which nothing was fitted; the paper has +0.4 and +4.4 over er there."""
+RUNGS = {rung.name: rung for rung in (*LADDER, *CONTROLS, *BY_WEIGHT, *OUT_OF_SAMPLE)}
+
+
+def ladder_jobs(
+    *,
+    seeds: Sequence[int] = range(SEEDS),
+    rungs: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> list[Job]:
+    """Return the runs of all rungs or of those named, seeds slowest. Rungs that are the same
+    configuration under two names are run once, because a store has one folder for it.
+    """
+    check_rows("ladder", rungs, RUNGS)
+    return [
+        Job(rung.preset, {**rung.settings(), **(values or {}), "seed": seed})
+        for seed in seeds
+        for rung in RUNGS.values()
+        if not rungs or rung.name in rungs
+    ]

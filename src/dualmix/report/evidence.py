@@ -1,0 +1,147 @@
+"""Ours beside tables of other papers, and what each part of DualMix does, paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dualmix.paper.independent import SOURCES, Row, Source
+from dualmix.paper.ladder import RUNGS, Rung
+from dualmix.report.matching import Matching
+from dualmix.runs import metrics
+from dualmix.runs.records import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A number of another paper and ours.
+
+    Attributes
+    ----------
+    mark
+        Where ours lies if its interval does not meet theirs; a number without a spread is a point.
+    """
+
+    row: Row
+    memory: int
+    theirs: tuple[float, float]
+    ours: metrics.Interval | None
+    command: str
+
+    @property
+    def mark(self) -> Literal["", "above", "below"]:
+        """Where ours lies if the intervals do not meet; one or two runs have none and no mark."""
+        if self.ours is None or self.ours.shown is None:
+            return ""
+        mean, spread = self.theirs
+        if self.ours.mean - self.ours.half > mean + spread:
+            return "above"
+        return "below" if self.ours.mean + self.ours.half < mean - spread else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of another paper with ours beside it, row by row in the order of its memories."""
+
+    source: Source
+    cells: tuple[tuple[Beside, ...], ...]
+
+    @property
+    def command(self) -> str:
+        """The sweep that trains all of it."""
+        return f"dualmix sweep {self.source.name} --seeds {self.source.seeds}"
+
+    @property
+    def filled(self) -> int:
+        """How many of its numbers have a run."""
+        return sum(cell.ours is not None for cells in self.cells for cell in cells)
+
+    @property
+    def total(self) -> int:
+        """How many numbers it has."""
+        return sum(map(len, self.cells))
+
+
+def source_tables(matching: Matching) -> list[SourceTable]:
+    """Return every source, those without runs too."""
+    return [
+        SourceTable(
+            source,
+            tuple(
+                tuple(
+                    _beside(source, row, place, memory, matching)
+                    for place, memory in enumerate(source.memory)
+                )
+                for row in source.rows
+            ),
+        )
+        for source in SOURCES.values()
+    ]
+
+
+def _beside(source: Source, row: Row, place: int, memory: int, matching: Matching) -> Beside:
+    groups = matching.groups(row.name, row.preset, source.settings(row, memory))
+    spread = row.spread[place] if row.spread else 0.0
+    command = f"dualmix sweep {source.name} --methods {row.name} --memory {memory}"
+    ours = _score(groups[0], row) if groups else None
+    return Beside(
+        row, memory, (row.published[place], spread), ours, f"{command} --seeds {source.seeds}"
+    )
+
+
+def _score(group: Group, row: Row) -> metrics.Interval | None:
+    if row.score != "linear":
+        return group.interval(row.score)
+    probed = [run.probes[-1].get("linear") for run in group.runs if run.probes]
+    shares = [100 * float(one["accuracy"]) for one in probed if one]
+    return metrics.interval(shares) if shares else None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A rung of the ladder: what it gives, and by how much it differs from the one it changes.
+
+    Attributes
+    ----------
+    difference, forgetting
+        In points of accuracy and of forgetting after the last task, over the seeds that both have.
+    """
+
+    rung: Rung
+    accuracy: metrics.Interval | None
+    difference: metrics.Interval | None
+    forgetting: metrics.Interval | None
+    seeds: tuple[int, ...]
+
+    @property
+    def command(self) -> str:
+        """The sweep that trains it."""
+        return f"dualmix sweep ladder --methods '{self.rung.name}'"
+
+
+def ladder_steps(matching: Matching) -> list[Step]:
+    """Return every rung, those without runs too."""
+    groups: dict[str, Group] = {}
+    for name, rung in RUNGS.items():
+        if some := matching.groups(name, rung.preset, rung.settings()):
+            groups[name] = some[0]
+    steps = []
+    for name, rung in RUNGS.items():
+        group, base = groups.get(name), groups.get(rung.against)
+        accuracy = group.interval("average_accuracy") if group else None
+        seeds: tuple[int, ...] = ()
+        gains: list[metrics.Interval | None] = [None, None]
+        if group and base and group.content == base.content:
+            seeds = tuple(sorted(set(group.seeds) & set(base.seeds)))
+            gains = [
+                _paired(group, base, score, seeds) for score in ("average_accuracy", "forgetting")
+            ]
+        steps.append(Step(rung, accuracy, gains[0], gains[1], seeds))
+    return steps
+
+
+def _paired(group: Group, base: Group, score: str, seeds: Sequence[int]) -> metrics.Interval | None:
+    a, b = group.values(score), base.values(score)
+    both = [a[seed] - b[seed] for seed in seeds if seed in a and seed in b]
+    return metrics.interval(both) if both else None

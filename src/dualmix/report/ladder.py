@@ -1,0 +1,105 @@
+"""What each part of DualMix does: a ladder from er to er+dualmix, and controls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from dualmix.paper.ladder import SEEDS
+from dualmix.report.charts import (
+    GREY,
+    STRONG,
+    WIDTH,
+    Figure,
+    FigureView,
+    Record,
+    axis_about,
+    chart_of,
+    panels,
+    spec_of,
+    spread,
+)
+from dualmix.report.evidence import Step
+from dualmix.report.words import counted, listed
+
+PARTS = {
+    "From er to er+dualmix": ("ladder",),
+    "er+dualmix with one thing changed": ("a", "c", "f"),
+    "Every row under every weighting": ("e",),
+    "Memory 5,000, to which nothing was fitted": ("g",),
+}
+"""What each view shows, by the parts of its rungs."""
+
+
+def ladder(steps: Sequence[Step]) -> Figure:
+    """Return the rungs that were run, a view per question, and which are missing."""
+    views, says = [], []
+    for title, parts in PARTS.items():
+        here = [step for step in steps if step.rung.part in parts]
+        told = [step for step in here if step.difference]
+        if told:
+            charts = [_rungs(told, "difference, points"), _rungs(told, "accuracy, %")]
+            views.append(FigureView(title, spec_of(panels(charts))))
+            says.append(f"{title}: {listed([*map(_said, told)])}.")
+        missing = [step for step in here if step.accuracy is None]
+        if missing and views:
+            names = listed([step.rung.name for step in missing])
+            says.append(f"{title}, not run: {names} (`dualmix sweep ladder --seeds {SEEDS}`).")
+    caption = (
+        "Each rung changes one thing of another, named in brackets, and is paired with it by seed. "
+        "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "
+        "do not have. Right: the accuracy itself."
+    )
+    return Figure(
+        "ladder",
+        "What does each part of DualMix do?",
+        caption,
+        f"dualmix sweep ladder --seeds {SEEDS}",
+        tuple(views),
+        tuple(says) if views else (),
+    )
+
+
+def _said(step: Step) -> str:
+    assert step.difference is not None
+    half = "" if step.difference.shown is None else f" ± {step.difference.half:.1f}"
+    return (
+        f"{step.rung.changes} ({step.rung.name} against {step.rung.against}) "
+        f"{step.difference.mean:+.1f}{half} ({counted(len(step.seeds), 'seed')})"
+    )
+
+
+def _rungs(steps: Sequence[Step], title: str) -> Any:
+    change = title.startswith("difference")
+    rows: list[Record] = []
+    for step in steps:
+        one = step.difference if change else step.accuracy
+        assert one is not None
+        rows.append({"name": f"{step.rung.name} ({step.rung.against})", **spread(one, 1)})
+    low, high = axis_about(rows)
+    scale = alt.Scale(domain=[min(low, 0), max(high, 0)] if change else [low, high])
+    y = alt.Y(
+        "name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(labelLimit=190)
+    )
+    tip = [
+        alt.Tooltip("name:N", title="rung"),
+        alt.Tooltip("text:N", title=title),
+        alt.Tooltip("n:Q", title="seeds"),
+    ]
+    base = chart_of(rows)
+    zero = chart_of([{"zero": 0}]).mark_rule(color=GREY, strokeDash=[4, 3])
+    layers = [zero.encode(alt.X("zero:Q"))] if change else []
+    layers += [
+        base.mark_rule(strokeWidth=2, color=STRONG, clip=True).encode(
+            alt.X("low:Q", title=title, scale=scale), alt.X2("high:Q"), y
+        ),
+        base.mark_point(filled=True, size=90, color=STRONG, opacity=1).encode(
+            alt.X("mean:Q", scale=scale), y, tooltip=tip
+        ),
+        base.mark_text(dy=-11, fontSize=12).encode(
+            alt.X("mean:Q"), y, text=alt.Text("mean:Q", format="+.1f" if change else ".1f")
+        ),
+    ]
+    return alt.layer(*layers).properties(width=WIDTH // 2 - 20, height=34 * len(rows) + 10)

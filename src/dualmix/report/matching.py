@@ -1,0 +1,56 @@
+"""Runs found by what they were told, whatever preset they were started from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dualmix.config.compose import compose, flatten
+from dualmix.runs.apart import FREE
+from dualmix.runs.records import Collection, Content, Group, Run
+
+APART = {"data.name", "method.memory"}
+"""Settings that are free in a table's cell, but are part of a configuration here."""
+
+
+class Matching:
+    """The runs of a store by all settings that can change a result."""
+
+    def __init__(self, collection: Collection) -> None:
+        self.runs: dict[str, list[Run]] = {}
+        for run in collection.runs:
+            self.runs.setdefault(_told(run.settings), []).append(run)
+
+    def groups(self, label: str, preset: str, values: Mapping[str, Any]) -> list[Group]:
+        """Return the runs of a configuration, a group per content of the data, one run per seed;
+        whole data sets and many seeds first.
+
+        Parameters
+        ----------
+        label
+            What the groups are called.
+        preset, values
+            The configuration, as a sweep has it.
+        """
+        if not self.runs:
+            return []
+        settings = dict(flatten(compose(preset, values).config.record()))
+        by_content: dict[Content, dict[int, Run]] = {}
+        for run in self.runs.get(_told(settings), ()):
+            by_content.setdefault(run.content, {}).setdefault(run.seed, run)
+        memory = settings.get("method.memory")
+        groups = [
+            Group(label, content, memory, (), tuple(seeds[seed] for seed in sorted(seeds)))
+            for content, seeds in by_content.items()
+        ]
+        return sorted(groups, key=lambda group: (group.content.subset, -len(group.runs)))
+
+
+def _told(settings: Mapping[str, Any]) -> str:
+    kept = {
+        path: value
+        for path, value in settings.items()
+        if (path not in FREE or path in APART) and not path.startswith("probes.")
+    }
+    return json.dumps(kept, sort_keys=True, default=str)

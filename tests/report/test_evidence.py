@@ -1,0 +1,172 @@
+"""Ours beside other papers, the ladder paired by seed, and Table 3 by one rule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dualmix.config.compose import compose
+from dualmix.paper.independent import OCL_SURVEY, SURVEY
+from dualmix.paper.ladder import LADDER, RUNGS, weighting
+from dualmix.report.collect import collect
+from dualmix.report.evidence import Beside, SourceTable, Step, ladder_steps, source_tables
+from dualmix.report.ladder import ladder
+from dualmix.report.matching import Matching
+from dualmix.report.summary import paragraphs
+from dualmix.report.tables import paper_tables, summarise
+from dualmix.report.text_tables import markdown
+from dualmix.runs.records import Collection
+from dualmix.store.store import Store
+
+from .makers import accurate, counts, made
+
+
+def read(root: Path) -> Collection:
+    return collect(Store(root))
+
+
+def source(found: Collection, name: str) -> SourceTable:
+    (table,) = [t for t in source_tables(Matching(found)) if t.source.name == name]
+    return table
+
+
+def beside(table: SourceTable, row: str, memory: int) -> Beside:
+    (cell,) = [c for cells in table.cells for c in cells if (c.row.name, c.memory) == (row, memory)]
+    return cell
+
+
+def run_rung(root: Path, name: str, accuracies: list[float], preset: str = "") -> None:
+    rung = RUNGS[name]
+    accurate(root, preset or rung.preset, accuracies, rung.settings())
+
+
+def step_of(found: Collection, name: str) -> Step:
+    (step,) = [one for one in ladder_steps(Matching(found)) if one.rung.name == name]
+    return step
+
+
+def test_ours_stands_beside_theirs_by_settings_not_by_label(tmp_path: Path) -> None:
+    ncm = {"method.memory": 1000, "method.readout": "ncm"}
+    accurate(tmp_path, "er", [14.0, 15.0, 16.0], ncm)
+    accurate(tmp_path, "er", [20.0, 21.0, 20.5], {"method.memory": 5000})
+    accurate(tmp_path, "er", [50.0], {"method.memory": 1000, "method.lr": 0.05})
+    table = source(read(tmp_path), "survey")
+    cell = beside(table, "er-ncm", 1000)
+    assert (cell.ours.mean, cell.ours.n, cell.theirs, cell.mark) == (15.0, 3, (14.6, 0.0), "")
+    assert beside(table, "er", 5000).mark == "above"
+    assert beside(table, "er", 1000).ours is None, "another learning rate is another row"
+    assert (table.filled, table.total) == (2, 14)
+
+
+def test_a_linear_probe_is_read_from_the_probes(tmp_path: Path) -> None:
+    settings = OCL_SURVEY.settings(OCL_SURVEY.rows[0], 2000)
+    probes = [{"task": 1}, {"task": 2, "linear": {"accuracy": 0.45}}]
+    for seed in range(2):
+        made(tmp_path, "er", seed, settings, table=counts([[5], [2, 8]]), probes=probes)
+    table = source(read(tmp_path), "ocl-survey")
+    assert beside(table, "er-linear", 2000).ours.mean == pytest.approx(45)
+    assert beside(table, "er", 2000).ours.mean == pytest.approx(50)
+    assert beside(table, "er", 2000).theirs == (28.15, 1.22)
+
+
+def test_rungs_are_paired_by_the_seeds_that_both_have(tmp_path: Path) -> None:
+    run_rung(tmp_path, "er", [10.0, 12.0, 14.0, 30.0])
+    run_rung(tmp_path, "weights", [11.0, 14.0, 17.0])
+    found = read(tmp_path)
+    step = step_of(found, "weights")
+    assert step.seeds == (0, 1, 2)
+    assert (step.difference.mean, step.difference.n, step.accuracy.mean) == (2.0, 3, 14.0)
+    assert step.difference.std == pytest.approx(1.0)
+    assert step_of(found, "er").difference is None and step_of(found, "views").accuracy is None
+
+
+def test_a_run_counts_for_every_rung_that_is_its_configuration(tmp_path: Path) -> None:
+    run_rung(tmp_path, "er+da, one-mean", [18.0])
+    run_rung(tmp_path, "er", [9.0])
+    found = read(tmp_path)
+    assert step_of(found, "view").accuracy.mean == 18.0
+    assert step_of(found, "er, sum").accuracy.mean == step_of(found, "er, rest-mean").accuracy.mean
+
+
+def test_the_figure_says_what_is_missing(tmp_path: Path) -> None:
+    assert not ladder(ladder_steps(Matching(read_empty(tmp_path)))).views
+    run_rung(tmp_path, "er", [10.0, 12.0, 14.0])
+    alone = ladder(ladder_steps(Matching(read(tmp_path))))
+    assert not alone.views and not alone.says, "nothing is paired yet"
+    run_rung(tmp_path, "weights", [11.0, 14.0, 17.0])
+    figure = ladder(ladder_steps(Matching(read(tmp_path))))
+    assert [view.name for view in figure.views] == ["From er to er+dualmix"]
+    assert "(weights against er) +2.0 ± 2.5 (3 seeds)" in figure.says[0]
+    assert "not run: view, views, new-view, enmix, adpmix-untilted and dualmix" in figure.says[1]
+    assert "--seeds 3" in figure.command
+
+
+def read_empty(root: Path) -> Collection:
+    root.mkdir(exist_ok=True)
+    return read(root)
+
+
+def test_the_whole_ladder_is_drawn(tmp_path: Path) -> None:
+    done = set()
+    for place, name in enumerate(RUNGS):
+        key = compose(RUNGS[name].preset, RUNGS[name].settings()).config.key("x")
+        if key in done:
+            continue
+        done.add(key)
+        run_rung(tmp_path, name, [10.0 + place / 2, 11.0 + place / 2, 12.0])
+    figure = ladder(ladder_steps(Matching(read(tmp_path))))
+    assert len(figure.views) == 4 and not any("not run" in one for one in figure.says)
+    assert len(figure.says[0].split("against")) == len(LADDER)
+
+
+def test_table_3_is_shown_twice_and_counted_once(tmp_path: Path) -> None:
+    accurate(tmp_path, "er+da", [14.0], {"method.memory": 1000})
+    mean = {"method.memory": 1000, **weighting("er+da", "one-mean")}
+    accurate(tmp_path, "er+da", [18.0], mean)
+    found = read(tmp_path)
+    *_, fitted, by_rule = paper_tables(found)
+    assert "fitted to this table at M = 1,000" in fitted.caption and not fitted.rule
+    assert (by_rule.number, by_rule.rule) == ("Table 3", "one-mean")
+    means = [
+        next(cell.ours.mean for cell in table.rows["er+da"] if cell.ours)
+        for table in (fitted, by_rule)
+    ]
+    assert means == pytest.approx([14, 18])
+    summary = summarise(found)
+    against = " ".join(s for p in paragraphs(summary) for s in p.sentences)
+    assert re.search(r"\b2 of the \d+ numbers", against), "not 4: one rule's are no others"
+    text = markdown(summary)
+    assert "## The paper's Table 3: the parts of DualMix, by one rule" in text
+    missing = by_rule.rows["er+enmix"][0].command
+    assert missing == "dualmix sweep table3-one-mean --methods er+enmix --data cifar100 " + (
+        "--memory 1000 --seeds 10"
+    )
+
+
+def test_markdown_has_ladder_and_sources_where_they_were_run(tmp_path: Path) -> None:
+    accurate(tmp_path, "finetune", [3.0])
+    text = markdown(summarise(read(tmp_path)))
+    assert "What each part" not in text and SURVEY.title not in text
+    run_rung(tmp_path, "er", [10.0, 12.0, 14.0])
+    run_rung(tmp_path, "weights", [11.0, 14.0, 17.0])
+    text = markdown(summarise(read(tmp_path)))
+    assert "| `weights` | one mean over new and rehearsed images | `er` | 14.0 ± 7.5 |" in text
+    assert "| experience replay (`er`) | 12.0 ± 5.0 (n 3)<br>7.6 | –<br>17.0 |" in text
+    assert "Not run: 13 of 14 cells. `dualmix sweep survey --seeds 3`" in text
+
+
+def test_commands_name_rows_that_the_grids_have(tmp_path: Path) -> None:
+    import shlex
+
+    from dualmix.paper.grids import jobs
+
+    for step in ladder_steps(Matching(read_empty(tmp_path))):
+        words = shlex.split(step.command)
+        assert jobs("ladder", methods=[words[words.index("--methods") + 1]], seeds=[0])
+    for table in source_tables(Matching(read_empty(tmp_path))):
+        for cell in (c for cells in table.cells for c in cells):
+            words = shlex.split(cell.command)
+            row, memory = (words[words.index(flag) + 1] for flag in ("--methods", "--memory"))
+            assert len(jobs(words[2], methods=[row], memory=[int(memory)], seeds=[0])) == 1
