@@ -11,8 +11,8 @@ import hashlib
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from types import ModuleType
@@ -128,12 +128,13 @@ def _text(method: type) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _nodes(path: Path) -> Iterator[ast.AST]:
-    if path.suffix == ".py":
-        try:
-            yield from ast.walk(ast.parse(path.read_bytes()))
-        except (SyntaxError, ValueError):
-            return  # nothing that runs has imported it
+@lru_cache(maxsize=1024)  # parsing is slow, and every method of a file asks again
+def _import_statements(content: bytes) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    try:
+        nodes = ast.walk(ast.parse(content))
+    except (SyntaxError, ValueError):
+        return ()  # nothing that runs has imported it
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
 
 
 def _imports(module: ModuleType | None, path: Path) -> list[tuple[ModuleType | None, Path]]:
@@ -142,10 +143,10 @@ def _imports(module: ModuleType | None, path: Path) -> list[tuple[ModuleType | N
     """
     names: set[str] = set()
     base = getattr(module, "__package__", None) or ""
-    for node in _nodes(path):
+    for node in _import_statements(path.read_bytes()) if path.suffix == ".py" else ():
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             parts = base.split(".")
             above = parts[: len(parts) - node.level + 1] if node.level else []
             whole = ".".join(part for part in (*above, node.module) if part)

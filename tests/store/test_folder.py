@@ -29,7 +29,16 @@ DATA = "d" * 64
 OTHER = {
     "method.lr": 0.06,
     "method.weight_decay": 0.1,
+    "method.momentum": 0.9,
+    "method.optimiser": "adam",
     "method.memory": 77,
+    "method.stored": "float16",
+    "method.train_augment": "flip",
+    "method.mkd.weight": 1.0,
+    "method.mkd.rate": 0.02,
+    "method.mkd.temperature": 2.0,
+    "method.mkd.augment": "flip",
+    "method.mkd.answers": "teacher",
     "method.memory_batch": 9,
     "method.reservoir": "exact",
     "method.iterations": 2,
@@ -52,6 +61,10 @@ OTHER = {
     "method.mix.old": "task",
     "method.mix.pairs": "all",
     "method.mix.ratio": "mean",
+    "method.mix.mixed": False,
+    "method.mix.new_view": 0.5,
+    "method.mix.enmix_alpha": 0.5,
+    "method.mix.adpmix_alpha": 0.5,
     "method.mix.shared_view": True,
     "stream.tasks": 2,
     "stream.first": 1,
@@ -60,6 +73,12 @@ OTHER = {
     "stream.class_order": "fixed",
     "stream.incomplete": "drop",
     "stream.validation": 0.1,
+    "stream.held_out": 0.1,
+    "model.name": "resnet18",
+    "model.weights_sha256": "0" * 64,
+    "model.frozen": True,
+    "model.hidden": 7,
+    "model.statistics": "unbiased",
     "model.width": 7,
     "model.head": "growing",
     "model.precision": "bfloat16",
@@ -78,10 +97,11 @@ SAME = {
     "probes.rows": 7,
     "probes.past": 8,
     "probes.operators": ["flip"],
+    "probes.linear": True,
 }
 DECODING = {"data.size": 16, "data.held_out": 0.4, "data.split_seed": 1}
-PLACES = ("data.name", "data.root", "data.path", "data.fit", "data.skip")
-"""Say where images are and how they are read: what they are read as is in the fingerprint."""
+PLACES = ("data.name", "data.root", "data.path", "data.fit", "data.skip", "model.weights")
+"""Say where files are and how they are read; what they are read as is in a digest."""
 
 
 def key(base: str = "er", fingerprint: str = DATA, **more: Any) -> str:

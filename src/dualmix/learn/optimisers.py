@@ -96,7 +96,7 @@ class Optimiser:
 
 
 def _longer(moments: dict[str, Tensor], name: str, weight: Tensor) -> Tensor:
-    """Return a moment of a weight, zeros for rows that it had not; steps have one per row."""
+    """Return a moment of a weight, zeros where it has grown; steps have one per row."""
     shape = weight.shape
     if name.endswith("steps"):
         shape = torch.Size([*shape[:1], *[1] * (len(shape) - 1)])
@@ -105,4 +105,6 @@ def _longer(moments: dict[str, Tensor], name: str, weight: Tensor) -> Tensor:
         return weight.new_zeros(shape)
     if kept.shape == shape:
         return kept
-    return torch.cat([kept, kept.new_zeros(shape[0] - len(kept), *shape[1:])])
+    longer = kept.new_zeros(shape)
+    longer[tuple(slice(0, size) for size in kept.shape)] = kept
+    return longer

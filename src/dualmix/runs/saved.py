@@ -189,7 +189,9 @@ def _chance(state: Any, template: Mapping[str, Any]) -> None:
 
 
 def _moments(state: Any, learner: Any, columns: int) -> None:
-    """Demand moments of weights that the network has; a head's may lag behind its columns."""
+    """Demand moments of weights that the network has; those of a head may lag behind its columns,
+    in one direction.
+    """
     _demand(isinstance(state, dict), "its moments are none")
     weights = list(learner.network.parameters())
     for name, moment in state.items():
@@ -198,9 +200,11 @@ def _moments(state: Any, learner: Any, columns: int) -> None:
         known = place.isdecimal() and int(place) < len(weights) and kind in MOMENTS
         _demand(known, f"moments.{name} is of no weight")
         rows, *rest = weights[int(place)].shape or [1]
-        wanted = [1] * len(rest) if kind == "steps" else rest
-        fits = moment.ndim == len(rest) + 1 and list(moment.shape[1:]) == wanted
-        _demand(fits and len(moment) <= max(rows, columns), f"moments.{name} is of another weight")
+        wanted = [rows, *([1] * len(rest) if kind == "steps" else rest)]
+        fits = moment.ndim == len(wanted)
+        odd = [size for size, full in zip(moment.shape, wanted, strict=fits) if size != full]
+        fits = fits and len(odd) <= 1 and max(odd, default=0) <= max(rows, columns)
+        _demand(fits, f"moments.{name} is of another weight")
 
 
 def _tally(state: Any) -> None:
