@@ -582,7 +582,7 @@ def command(cache: Path, *words: object) -> list[str]:
     return ["env", f"DUALMIX_CACHE={cache}", sys.executable, "-m", "dualmix", *map(str, words)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_killed_at_random_goes_on_from_an_empty_cache(
     tmp_path: Path, alone: dict[str, bytes]
 ) -> None:

@@ -107,7 +107,7 @@ def test_readings_are_listed(calibrate: Command) -> None:
         assert name in out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_calibration_on_the_embedded_digits(calibrate: Command, tmp_path: Path) -> None:
     flags = (
         "--data.name",

@@ -74,7 +74,7 @@ def test_the_table_names_the_choice_and_where_it_is_reported(capsys: pytest.Capt
     assert "for s in 0 1 2; do dualmix run er+mkd --data.name cifar100" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_choice_from_start_to_end(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = ["--store", str(tmp_path), "--memory", "20", "--candidates", "er+mkd", "--json"]
     words += [word for path, value in TINY.items() for word in (f"--{path}", str(value))]

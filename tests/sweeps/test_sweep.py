@@ -121,7 +121,7 @@ def _kill_one(done: list[int]) -> Any:
     return watch
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_run_costs_one_retry_and_a_stopped_sweep_goes_on_to_the_same_bytes(
     tmp_path: Path,
 ) -> None:
