@@ -5,7 +5,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
-WORKERS ?= 2
+# Of two cores, because some tests wait for other processes.
+WORKERS ?= 3
 
 .PHONY: demo test quick lint types unit contract torture readme docs browser clean
 demo: .venv/.core

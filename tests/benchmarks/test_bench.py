@@ -175,6 +175,7 @@ def test_a_process_is_weighed_against_what_it_cannot_do_without(
     assert found[2].ratio == pytest.approx(412 / (60 + 40 + 300))
 
 
+@pytest.mark.long
 def test_a_fresh_process_tells_its_peak_its_memory_and_its_network() -> None:
     found = Footprint(**growth._in_new_process("asdict(growth.footprint(150, 12, steps=1))"))
     assert found.memory == pytest.approx(150 * (3 * 32 * 32 + 8) / 2**20)

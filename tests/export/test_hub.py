@@ -117,6 +117,7 @@ def run(hub: Hub, folder: Path, *words: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.long
 def test_a_learner_is_pushed_with_its_card_and_pulled_as_it_was(hub: Hub, tmp_path: Path) -> None:
     learner = names(text=True)
     dualmix.save(learner, tmp_path / "l.safetensors")

@@ -227,7 +227,7 @@ def test_images_of_another_content_are_not_shown(tmp_path: Path) -> None:
     assert not found.rows and "digits" in found.caption and "DUALMIX_DATA" in found.caption
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_whole_paper_in_time_and_size(tmp_path: Path) -> None:
     """1,140 runs: under 40 s of processor time (20 s in quiet), no torch, and a page under 6 MB."""
     root = tmp_path / "store"

@@ -244,7 +244,13 @@ def forgeries(value: Any) -> list[Any]:
     return other
 
 
-@pytest.mark.parametrize("name", ["er", "scr", "dvc", "gdumb", "der++"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dvc",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("er", "scr", "gdumb", "der++")),
+    ],
+)
 @pytest.mark.slow
 def test_no_forged_learner_is_used(tmp_path: Path, name: str) -> None:
     """The checksum is that of the forgery: what it holds is told apart by the recipe alone."""

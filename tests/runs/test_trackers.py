@@ -223,6 +223,7 @@ def records(path: Path) -> Iterator[bytes]:
 
 
 @pytest.mark.filterwarnings("default")
+@pytest.mark.long
 def test_wandb_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing("wandb")
     from wandb.proto.wandb_internal_pb2 import Record

@@ -249,7 +249,7 @@ def there_now() -> set[str]:
     return {path.rpartition("/")[2] for path in Trying.store}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_place_that_fails_at_any_operation_stops_the_run_and_the_same_command_goes_on(
     machine: Callable[[], Path], short: dict[str, bytes]
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SHARE = {"calls": 200, "files": 24, "words": 20, "kills": 5, "threads": 4}
+SHARE = {"calls": 100, "files": 12, "words": 10, "kills": 3, "threads": 2}
 ROOT = Path(__file__).parents[2]
 
 
