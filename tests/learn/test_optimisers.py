@@ -53,6 +53,16 @@ def test_rows_that_come_late_begin_as_early_ones_did():
     assert moments["0.steps"].tolist() == [[6.0], [1.0]]
 
 
+def test_moments_follow_a_weight_that_grows_in_its_last_direction():
+    """Steps of 1 with momentum 0.5: 1, then 1 + 0.5 where it was and 1 where it is new."""
+    moments: dict[str, torch.Tensor] = {}
+    for columns in (1, 3):
+        weight = torch.nn.Parameter(torch.zeros(2, 2, columns))
+        weight.grad = torch.ones_like(weight)
+        Optimiser("sgd", 0.5).step([weight], moments, 1.0, 0.0, lambda length: None)
+    assert weight.tolist() == [[[-1.5, -1.0, -1.0]] * 2] * 2
+
+
 OPTIONS = [{"momentum": 0.9}, {"optimiser": "adam"}, {"optimiser": "adamw", "weight_decay": 0.1}]
 
 

@@ -82,6 +82,7 @@ def test_a_cell_has_ours_beside_the_papers(tmp_path: Path) -> None:
         interval_text(cell.ours) == "7.0 ± 6.6"
         and interval_text(cell.paper) == "8.4 ± 0.5"
         and interval_text(None) == "–"
+        and interval_text(Interval(16.5, 13.4, 120.7, 2)) == "16.5"
     )
 
 

@@ -286,7 +286,7 @@ class Folded:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the features of images, without gradients."""
-        at_once = max(1, self.PIXELS // max(1, x[0, 0].numel())) if len(x) and x.dim() == 4 else 1
+        at_once = max(1, self.PIXELS // max(1, x.shape[-2:].numel()))
         if len(x) > at_once:
             return torch.cat([self(part) for part in x.split(at_once)])
         native, out = library(), torch.empty(len(x), self.backbone.features)

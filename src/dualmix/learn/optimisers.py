@@ -96,7 +96,9 @@ class Optimiser:
 
 
 def _longer(moments: dict[str, Tensor], name: str, weight: Tensor) -> Tensor:
-    """Return a moment of a weight, zeros where it has grown; steps have one per row."""
+    """Return a moment of a weight, zeros where it has grown; steps have one per row, which a column
+    that comes late shares.
+    """
     shape = weight.shape
     if name.endswith("steps"):
         shape = torch.Size([*shape[:1], *[1] * (len(shape) - 1)])
