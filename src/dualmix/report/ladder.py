@@ -46,7 +46,9 @@ def ladder(steps: Sequence[Step]) -> Figure:
         missing = [step for step in here if step.accuracy is None]
         if missing and views:
             names = listed([step.rung.name for step in missing])
-            says.append(f"{title}, not run: {names} (`dualmix sweep ladder --seeds {SEEDS}`).")
+            says.append(
+                f"{title}, not run: {names}; dualmix sweep ladder --seeds {SEEDS} runs them."
+            )
     caption = (
         "Each rung changes one thing of another, named in brackets, and is paired with it by seed. "
         "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "

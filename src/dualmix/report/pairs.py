@@ -42,7 +42,7 @@ def pairs(tests: Sequence[PairedTest]) -> Figure:
         says.append(_said(at, here))
     caption = (
         "With DualMix minus without, by seed, all other settings equal. Dot: mean; line: its 95 % "
-        "interval, which a single seed does not have."
+        "interval, which one or two seeds do not have."
     )
     return Figure(
         "paired",
