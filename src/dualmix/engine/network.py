@@ -32,7 +32,7 @@ class _Pass:
     """One call: network, images and groups, as the library wants to know them."""
 
     def __init__(self, backbone: Backbone, x: Tensor, sizes: Sequence[int], training: bool) -> None:
-        _check(x)
+        _check(x, backbone.stem.in_channels)
         self.features = backbone.features
         self.x_stride = (ctypes.c_int64 * 4)(*x.stride())
         self.layers = _layers(backbone)
@@ -45,11 +45,6 @@ class _Pass:
         net.blocks = len(backbone.blocks)
         self.group(sizes)
         net.training = training
-        if channels != backbone.stem.in_channels:
-            raise InputError(
-                f"Images have {channels} channels, "
-                f"but the network takes {backbone.stem.in_channels}."
-            )
         if training and min(sizes) * self._last_pixels() < 2:
             raise InputError(
                 "A batch of one image leaves batch-norm one pixel a channel: there is no variance."
@@ -180,12 +175,14 @@ def _is_float32(tensor: Tensor | None, what: str) -> None:
         )
 
 
-def _check(x: Tensor) -> None:
+def _check(x: Tensor, channels: int) -> None:
     _is_float32(x, "images")
     if x.dim() != 4 or min(x.shape[2:]) < 4:
         raise InputError(
             f"Images must be (n, channels, height, width) from 4x4 pixels on, not {tuple(x.shape)}."
         )
+    if x.shape[1] != channels:
+        raise InputError(f"Images have {x.shape[1]} channels, but the network takes {channels}.")
 
 
 class _Features(torch.autograd.Function):
@@ -278,35 +275,40 @@ class Folded:
     """Of the images that are evaluated together: their maps stay in the caches."""
 
     def __init__(self, backbone: Backbone) -> None:
-        self.backbone = backbone
-        native, shape = library(), (1, backbone.stem.in_channels, 4, 4)
+        self.features, self.channels = backbone.features, backbone.stem.in_channels
+        native, shape = library(), (1, self.channels, 4, 4)
         call = _Pass(backbone, torch.empty(shape), [1], training=False)
+        self.net = call.net
         self.space = Space(native.dm_folded_space(call.net))
         native.dm_fold(call.net, call.table(), self.space.address)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the features of images, without gradients."""
-        at_once = max(1, self.PIXELS // max(1, x.shape[-2:].numel()))
-        if len(x) > at_once:
-            return torch.cat([self(part) for part in x.split(at_once)])
-        native, out = library(), torch.empty(len(x), self.backbone.features)
-        if not len(x):
-            return out
-        call = _Pass(self.backbone, x, [len(x)], training=False)
-        maps, scratch = (
-            Space(native.dm_maps_space(call.net)),
-            Space(native.dm_scratch_space(call.net, 0)),
-        )
+        _check(x, self.channels)
+        out = torch.empty(len(x), self.features)
+        at_once = max(1, self.PIXELS // x.shape[-2:].numel())
+        pieces = max(1, round(len(x) / at_once))  # a short rest costs as much as a whole piece
+        for number in range(pieces if len(x) else 0):
+            to = None if number == pieces - 1 else (number + 1) * at_once
+            part = slice(number * at_once, to)
+            self._evaluate(x[part], out[part])
+        return out
+
+    def _evaluate(self, x: Tensor, out: Tensor) -> None:
+        native, net = library(), Net.from_buffer_copy(self.net)  # threads share this network
+        net.images, _, net.height, net.width = x.shape
+        first = (ctypes.c_int64 * 2)(0, len(x))
+        net.first = first
+        maps, scratch = Space(native.dm_maps_space(net)), Space(native.dm_scratch_space(net, 0))
         native.dm_evaluate(
-            call.net,
+            net,
             self.space.address,
             x.data_ptr(),
-            call.x_stride,
+            (ctypes.c_int64 * 4)(*x.stride()),
             maps.address,
             scratch.address,
             out.data_ptr(),
         )
-        return out
 
 
 def evaluate(backbone: Backbone, x: Tensor) -> Tensor:
