@@ -57,6 +57,7 @@ def test_grids_by_name() -> None:
     config = compose(jobs[0].preset, jobs[0].values).config
     assert (config.method.lr, config.method.iterations, config.stream.held_out) == (0.0599, 3, 0.05)
     assert (config.method.reservoir, config.method.train_augment) == ("balanced", "shift-flip")
+    assert (config.method.forward, config.model.head) == ("pooled", "growing")
     assert config.probes.linear and config.model.mean == (0.5071, 0.4865, 0.4409)
 
 

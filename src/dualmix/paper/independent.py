@@ -112,6 +112,8 @@ SCR_PAPER = Source(
 )
 _OCL = {
     "method.lr": 0.0599,
+    "method.forward": "pooled",
+    "model.head": "growing",
     "method.iterations": 3,
     "method.train_augment": "shift-flip",
     "method.reservoir": "balanced",
@@ -125,9 +127,10 @@ OCL_SURVEY = Source(
     "ocl-survey",
     "Public logs of ocl_survey",
     "Soutif-Cormerais et al., 2023, arXiv:2308.10328",
-    "CIFAR-100 in 20 tasks, batches of 10 and 10, three steps per batch at a learning rate of "
-    "0.0599, shifted and flipped images, normalised, class-balanced memory, 5 % of the training "
-    "images held out.",
+    "CIFAR-100 in 20 tasks, batches of 10 and 10 in one pass with one mean, three steps per batch "
+    "at a learning rate of 0.0599, a head that grows, shifted and flipped images, normalised, "
+    "class-balanced memory, 5 % of the training images held out. All of it is in its public "
+    "configuration and code.",
     (2000,),
     (
         Row("er", "experience replay", "er", (28.15,), spread=(1.22,)),
