@@ -141,13 +141,13 @@ INLINE double total(const Sums *sums) {
 /* Turn a square of W x W floats over its diagonal: each of the log2(W) rounds shuffles the rows of
  * the upper half between those of the lower half. */
 INLINE void turn(vf rows[W]) {
-    for (int round = 1; round < W; round *= 2) {
+    UNROLL for (int round = 1; round < W; round *= 2) {
         vf next[W];
-        for (int i = 0; i < W / 2; i++) {
+        UNROLL for (int i = 0; i < W / 2; i++) {
             next[2 * i] = __builtin_shuffle(rows[i], rows[i + W / 2], (vi)EVENLY);
             next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + W / 2], (vi)ODDLY);
         }
-        memcpy(rows, next, sizeof next);
+        UNROLL for (int i = 0; i < W; i++) rows[i] = next[i];
     }
 }
 

@@ -143,11 +143,12 @@ static void channels_inside(const float *map, long channels, const Shape *s, flo
             for (long t = 0; t < s->tiles; t += W) {
                 const float *from = map + phase * s->row + t;
                 vf square[W];
-                for (long i = 0; i < W; i++)
+                UNROLL for (long i = 0; i < W; i++)
                     square[i] = c + i < channels ? load(from + (c + i) * plane(s)) : (vf){0};
                 turn(square);
                 float *to = out + (phase * s->tiles + t) * lanes + c;
-                for (long i = 0; i < W && t + i < s->tiles; i++) store(to + i * lanes, square[i]);
+                UNROLL for (long i = 0; i < W; i++)
+                    if (t + i < s->tiles) store(to + i * lanes, square[i]);
             }
 }
 
