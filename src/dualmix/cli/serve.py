@@ -81,6 +81,13 @@ def _add_serve(add: Any) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     serve.add_argument("--port", type=int, default=8000, help="0: any that is free (%(default)s)")
     serve.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="name under which a proxy on this machine offers the service (may be given again)",
+    )
+    serve.add_argument(
         "--token-file", type=Path, help="file with the token (else: DUALMIX_TOKEN, else none)"
     )
     serve.add_argument(
@@ -105,6 +112,9 @@ def _add_serve(add: Any) -> None:
     )
     serve.add_argument(
         "--most-classes", type=_count, default=10_000, help="of a head that grows (%(default)s)"
+    )
+    serve.add_argument(
+        "--most-rows", type=_count, default=256, help="of a batch to learn (%(default)s)"
     )
     serve.add_argument(
         "--gather",
@@ -164,6 +174,7 @@ def _serve(given: argparse.Namespace) -> int:
     place = Place(
         host=given.host,
         port=given.port,
+        names=tuple(given.name),
         token=read_token(given.token_file, os.environ.get("DUALMIX_TOKEN")),
         body=int(given.body_limit * 2**20),
         seconds=given.time_limit,
@@ -174,6 +185,7 @@ def _serve(given: argparse.Namespace) -> int:
             queue=given.queue,
             queue_bytes=max(256 * 2**20, int(8 * given.body_limit * 2**20)),
             classes=given.most_classes,
+            rows=given.most_rows,
             snapshot_every=given.snapshot_every,
         ),
         keep=given.keep_journal,
@@ -233,6 +245,8 @@ def _file(given: argparse.Namespace) -> tuple[Any, str, str, Any]:
         )
     path, fit = Path(given.learner), "squeeze"
     name = str(path)
+    if path.name == LEARNER and (path.parent / "config.json").is_file():
+        path = path.parent
     if path.is_dir():
         name = path.resolve().name  # a run's folder is a store's: nothing is put into it
         if (path / "config.json").is_file():
