@@ -28,7 +28,13 @@ def add_commands(add: Any) -> None:
     model.add_argument(
         "--quantize",
         action="store_true",
-        help="8 bits, if that costs no more than a point of accuracy on the memory's images",
+        help="8 bits, if that leaves labels of the memory's rows as they are",
+    )
+    model.add_argument(
+        "--agreement",
+        type=_percent,
+        metavar="PERCENT",
+        help="labels that --quantize must leave as they are (99)",
     )
     model.add_argument(
         "--plugin", action="append", type=Path, metavar="FILE", help="a file that registers methods"
@@ -151,6 +157,13 @@ def _positive(text: str) -> float:
     return number
 
 
+def _percent(text: str) -> float:
+    number = _positive(text)
+    if number > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 and up to 100")
+    return number
+
+
 def _shape(text: str) -> tuple[int, ...]:
     sides = text.lower().replace(",", "x").split("x")
     if len(sides) not in (1, 3) or not all(side.strip().isdecimal() for side in sides):
@@ -268,20 +281,26 @@ def _file(given: argparse.Namespace) -> tuple[Any, str, str, Any]:
 
 
 def _export(given: argparse.Namespace) -> int:
-    from dualmix.export.export import export
+    from dualmix.export.export import AGREEMENT, export
     from dualmix.runs.build import load
 
     path = _learner_file(given.learner)
     out = given.out or path.with_suffix({"onnx": ".onnx", "torchscript": ".pt"}[given.to])
-    made = export(load(path), out, given.to, quantize=given.quantize)
+    agreement = AGREEMENT if given.agreement is None else given.agreement / 100
+    made = export(load(path), out, given.to, quantize=given.quantize, agreement=agreement)
     print(f"{out}: {made.bytes:,} bytes (the learner: {path.stat().st_size:,})")
-    against = "the predictor in 32 bits" if given.quantize else "the learner"
     print(
-        f"compared with {against} on {made.rows} rows: {100 * made.equal:.1f} % of labels equal, "
-        f"scores within {made.difference:.1g}"
+        f"{'in 32 bits, ' if given.quantize else ''}compared with the learner on {made.rows} rows: "
+        f"{100 * made.equal:.1f} % of labels equal, scores within {made.difference:.1g}"
     )
-    if made.lost is not None:
-        print(f"accuracy on images of the memory by 8 bits: {-made.lost:+.1f} points")
+    if (eight := made.quantized) is not None:
+        print(
+            f"8 bits, on the {eight.rows} rows of the memory that they were not calibrated with: "
+            f"{100 * eight.equal:.1f} % of labels as in 32 bits (95 % interval "
+            f"{100 * eight.low:.1f} to {100 * eight.high:.1f}), accuracy {100 * eight.before:.1f} "
+            f"to {100 * eight.after:.1f} %; the learner has rehearsed these rows, so that new ones "
+            "may change more often"
+        )
     return 0
 
 
