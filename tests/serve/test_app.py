@@ -406,6 +406,7 @@ def test_the_pages_run_their_own_script_only(app: Any) -> None:
     described = ask(app, "GET", "/openapi.json").json
     for path in described["paths"]:
         assert path in ask(app, "GET", "/docs").body.decode()
+    assert ask(app, "GET", "/snapshot").headers["cross-origin-resource-policy"] == "same-origin"
     assert "style-src 'sha256-" in page.policy(page.html())["content-security-policy"]
 
 

@@ -243,8 +243,8 @@ def _runnable() -> Iterator[None]:
     except Exception as fault:  # what runs a model raises whatever it likes
         said = str(fault).strip().splitlines() or [type(fault).__name__]
         raise DualmixError(
-            f"The exported predictor cannot be run ({said[0][:200]}): nothing was written. Does its "
-            "network fix the number of rows?"
+            f"The exported predictor cannot be run ({said[0][:200]}): nothing was written. Does "
+            "its network fix the number of rows?"
         ) from fault
 
 

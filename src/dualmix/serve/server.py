@@ -23,6 +23,7 @@ from dualmix.serve.gate import HEADER_BYTES, Rules, is_loopback
 from dualmix.serve.service import Limits, Service
 from dualmix.store.lock import Lock
 
+DONE = "the snapshot is made."
 WATCH = 0.2
 """Seconds between two looks whether the writer lives."""
 
@@ -129,8 +130,7 @@ def serve(start: Callable[[], Any], folder: Path, origin: str, place: Place, say
             service.close()
         if service.fault is not None:
             raise service.fault
-        said = service.snapshot_fault or "the snapshot is made"
-        say(f"left after {service.learned} records; {said}.")
+        say(f"left after {service.learned} records; {service.snapshot_fault or DONE}")
 
 
 @contextmanager
