@@ -6,8 +6,10 @@ import asyncio
 import io
 import json
 import re
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -427,6 +429,11 @@ def test_pictures_are_resized_as_data_sets_are() -> None:
 
 
 def test_pictures_of_too_many_pixels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + head + struct.pack(">I", zlib.crc32(b"IHDR" + head))
+    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(head)) + chunk
+    with pytest.raises(InputError, match="too many pixels"):
+        decode([bomb], (3, 8, 8), "squeeze")
     held = io.BytesIO()
     Image.new("1", (10_000, 6_000)).save(held, "PNG")
     with pytest.raises(InputError, match="make it smaller"):

@@ -54,10 +54,14 @@ def decode(contents: Sequence[bytes], shape: Shape, fit: Fit) -> NDArray[np.uint
 
 @contextmanager
 def _readable() -> Iterator[None]:
+    from PIL import Image
+
     try:
         yield
     except InputError:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as fault:
+        raise InputError("The picture has far too many pixels: make it smaller.") from fault
     except Exception as fault:  # pillow's plugins raise whatever they like on a broken file
         raise InputError(
             "The picture cannot be read: send a whole PNG or JPEG file (BMP, GIF, WEBP, TIFF and "
