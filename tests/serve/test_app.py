@@ -429,9 +429,12 @@ def test_pictures_are_resized_as_data_sets_are() -> None:
 
 
 def test_pictures_of_too_many_pixels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
-    chunk = b"IHDR" + head + struct.pack(">I", zlib.crc32(b"IHDR" + head))
-    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(head)) + chunk
+    head = b"IHDR" + struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    chunks = [
+        struct.pack(">I", len(inner) - 4) + inner + struct.pack(">I", zlib.crc32(inner))
+        for inner in (head, b"IDAT" + zlib.compress(bytes(999)))
+    ]
+    bomb = b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
     with pytest.raises(InputError, match="too many pixels"):
         decode([bomb], (3, 8, 8), "squeeze")
     held = io.BytesIO()
