@@ -39,7 +39,8 @@ def shoot(driver: Any, url: str, picture: Path, width: int, scheme: str, to: Pat
     media = [{"name": "prefers-color-scheme", "value": scheme}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    resize = "Emulation.setDeviceMetricsOverride"
+    driver.execute_cdp_cmd(resize, size)
     driver.get(url)
     ready = "return document.querySelectorAll('#strip img').length"
     end = time.monotonic() + 120
@@ -49,8 +50,11 @@ def shoot(driver: Any, url: str, picture: Path, width: int, scheme: str, to: Pat
     shown = "return !document.getElementById('answer').hidden"
     while not driver.execute_script(shown) and time.monotonic() < end:
         time.sleep(0.1)
-    told = {"captureBeyondViewport": True, "fromSurface": True}
-    shot = driver.execute_cdp_cmd("Page.captureScreenshot", told)
+    # The window gets as high as the page: what is outside of it is not always painted.
+    high = driver.execute_script("return document.documentElement.scrollHeight")
+    driver.execute_cdp_cmd(resize, {**size, "height": high})
+    time.sleep(0.5)
+    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"fromSurface": True})
     to.write_bytes(base64.b64decode(shot["data"]))
 
 

@@ -39,6 +39,8 @@ class Stub:
                     return
                 content = json.dumps(told[1]).encode()
                 self.send_response(told[0])
+                if "after" in told[1]:
+                    self.send_header("Retry-After", str(told[1]["after"]))
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -93,6 +95,29 @@ def test_patience_has_an_end(stub: Stub) -> None:
     assert fault.value.status == 503 and len(stub.seen) > 1
     with pytest.raises(ServiceError, match="does not answer"):
         Client("http://127.0.0.1:9", patience=0).predict(X)
+
+
+def test_it_waits_as_long_as_the_service_says(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("dualmix.client.client.time.sleep", pauses.append)
+    stub.answers = [(429, {"detail": "full", "after": 2})] * 9 + [
+        (503, {"detail": ""}),
+        (200, DONE),
+    ]
+    with Client(stub.url, patience=1000) as client:
+        client.observe(X, [7])
+    assert all(1.5 <= pause <= 2.5 for pause in pauses[:9]), "it does not grow beyond"
+    assert pauses[9] > 5, "without a word of the service it does"
+
+
+def test_labels_of_two_kinds_are_not_made_one(stub: Stub) -> None:
+    with Client(stub.url) as client:
+        for labels in ([1, "a"], [None, 1], np.array(["a", 2], object)):
+            with pytest.raises(InputError, match="all text"):
+                client.observe(X, labels)
+        stub.answers = [(200, DONE)]
+        client.observe(X, np.array(["a"], object))
+    assert len(stub.seen) == 1
 
 
 def test_answers_are_arrays(stub: Stub) -> None:

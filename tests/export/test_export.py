@@ -42,6 +42,8 @@ def names(text: bool) -> Any:
         ("er", SHAPE, {"memory": 30, "width": 1, "classes": 9}),
         ("er", (16,), {"memory": 30, "hidden": 8}),
         ("slda", (16,), {}),
+        ("ncm", (16,), {}),
+        ("ridge", (16,), {}),
         ("scr", SHAPE, {"memory": 30, "width": 1}),
     ],
 )
@@ -96,12 +98,47 @@ def test_onnx_answers_as_the_learner_and_knows_its_classes(tmp_path: Path) -> No
         node.op_type for node in pytest.importorskip("onnx").load(tmp_path / "m.onnx").graph.node
     }
     assert "Conv" in graph and "BatchNormalization" not in graph
-    try:
-        small = export(learner, tmp_path / "small.onnx", "onnx", quantize=True)
-    except DualmixError as fault:
-        assert "points of accuracy" in str(fault) and not (tmp_path / "small.onnx").exists()
-    else:
-        assert small.lost is not None and small.bytes < (tmp_path / "m.onnx").stat().st_size
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_eight_bits_are_measured_on_rows_that_were_not_calibrated_with(
+    dualmix_: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime", reason="ONNX EXTRA MISSING")
+    learner = learned("er", (16,), memory=60, hidden=8)
+    dualmix.save(learner, tmp_path / "l.safetensors")
+    words = ("export-model", tmp_path / "l.safetensors", "--to", "onnx", "--quantize")
+    code, out, _ = dualmix_(*words, "--agreement", "1")
+    assert code == 0 and "on the 30 rows of the memory" in out and "95 % interval" in out
+    held = learner.memory.x.numpy()
+    calibrated = np.linspace(0, 59, 30).round().astype(int)
+    rest = np.delete(held, calibrated, axis=0)
+    was = exporting.runner((tmp_path / "l.onnx").read_bytes())(rest).argmax(1)
+    same = 100 * np.mean(was == learner.scores(rest).argmax(1))
+    assert f"{same:.1f} % of labels as in 32 bits" in out
+    others = iter([np.zeros(30), np.repeat([0, 1], [29, 1])])  # one of 30 labels changes
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(exporting, "_eight_bits", lambda content, *_: content)
+        inner.setattr(exporting, "_labels", lambda *_: next(others))
+        with pytest.raises(DualmixError, match=r"96\.7 % of the labels.*allow it by --agreement"):
+            exporting._quantized((tmp_path / "l.onnx").read_bytes(), learner, exporting.AGREEMENT)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_of_class_means(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="ONNX EXTRA MISSING")
+    assert export(learned("ncm", (16,)), tmp_path / "m.onnx", "onnx").equal == 1
+
+
+def test_a_predictor_that_cannot_be_run_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = lambda *_: (b"", lambda x: (_ for _ in ()).throw(ValueError("two rows only")))  # noqa: E731
+    monkeypatch.setattr(exporting, "_torchscript", stuck)
+    with pytest.raises(DualmixError, match=r"two rows only.*nothing was written"):
+        export(names(text=False), tmp_path / "m.pt", "torchscript")
 
 
 def test_what_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,11 +31,20 @@ class Answer(NamedTuple):
         return self.json["detail"]
 
 
-def ask(
+GONE = "gone"
+"""A part of a body: whoever asked goes away."""
+
+
+def ask(app: Any, method: str, path: str, *given: Any, **headers: str) -> Answer:
+    """Ask once."""
+    return asyncio.run(asking(app, method, path, *given, **headers))
+
+
+async def asking(
     app: Any,
     method: str,
     path: str,
-    body: bytes | list[bytes | float] = b"",
+    body: bytes | list[bytes | float | str] = b"",
     kind: str = "application/json",
     **headers: str,
 ) -> Answer:
@@ -67,12 +76,14 @@ def ask(
         if not parts:
             await asyncio.sleep(3600)
         part = parts.pop(0)
+        if part == GONE:
+            return {"type": "http.disconnect"}
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     async def send(message: Any) -> None:
         told.append(message)
 
-    asyncio.run(app(scope, receive, send))
+    await app(scope, receive, send)
     start = told[0]
     found = {k.decode(): v.decode() for k, v in start["headers"]}
     return Answer(start["status"], found, b"".join(m.get("body", b"") for m in told[1:]))

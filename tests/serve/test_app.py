@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
+import struct
+import threading
+import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +21,15 @@ from PIL import Image
 pytest.importorskip("fastapi", reason="SERVE EXTRA MISSING: pip install 'dualmix[serve]'")
 
 from dualmix.errors import ConfigError, InputError
-from dualmix.serve import page
+from dualmix.serve import bodies, page, pictures
 from dualmix.serve.app import make_app
+from dualmix.serve.desk import DECODED
 from dualmix.serve.gate import Rules, is_loopback, read_token
 from dualmix.serve.pictures import decode
 from dualmix.serve.service import Service
 from studies.serve_fuzz import KINDS, PATHS, QUERIES, mutated, seeds
 
-from .asking import SHAPE, Answer, ask, batch, learner, saved, service
+from .asking import GONE, SHAPE, Answer, ask, asking, batch, learner, saved, service
 
 X, Y = batch(0)
 BODY = json.dumps({"x": X.tolist(), "y": Y.tolist()}).encode()
@@ -37,9 +43,20 @@ def served(tmp_path: Path) -> Iterator[Service]:
     made.close()
 
 
+RULES = Rules(hosts=frozenset({"127.0.0.1"}), body=50_000, seconds=5)
+
+
 @pytest.fixture
 def app(served: Service) -> Any:
-    return make_app(served, Rules(hosts=frozenset({"127.0.0.1"}), body=50_000, seconds=5))
+    return make_app(served, RULES)
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that learns nothing, for requests that are refused."""
+    made = service(tmp_path_factory.mktemp("untouched"))
+    yield made
+    made.close()
 
 
 def picture(kind: str = "PNG", size: tuple[int, int] = (20, 10)) -> bytes:
@@ -156,11 +173,11 @@ def saved_json(seed: int) -> bytes:
     ],
 )
 def test_what_cannot_be_used_gets_one_sentence(
-    app: Any, served: Service, path: str, body: bytes, kind: str, status: int, words: str
+    untouched: Service, path: str, body: bytes, kind: str, status: int, words: str
 ) -> None:
-    answer = ask(app, "POST", path, body, kind)
+    answer = ask(make_app(untouched, RULES), "POST", path, body, kind)
     assert answer.status == status and words in answer.detail, answer.body
-    assert served.journal.next == 0
+    assert untouched.journal.next == 0
 
 
 def test_objects_and_text_that_is_none_are_refused(app: Any) -> None:
@@ -198,6 +215,40 @@ def test_a_body_that_is_too_long_or_too_slow_is_refused(app: Any, served: Servic
     assert said.status == 408 and "seconds" in said.detail
 
 
+def test_whoever_goes_away_is_no_fault_of_the_service(
+    app: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask(app, "POST", "/predict", [b"1", GONE])
+    counted = ask(app, "GET", "/metrics").body.decode()
+    assert 'path="/predict",status="499"} 1' in counted and 'status="500"' not in counted
+    assert not caplog.records
+
+
+def test_few_bodies_are_decoded_at_once(
+    app: Any, served: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, now, most = threading.Lock(), [0], [0]
+    plain = bodies.decode
+
+    def slow(*given: Any) -> Any:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.02)
+        with lock:
+            now[0] -= 1
+        return plain(*given)
+
+    monkeypatch.setattr(bodies, "decode", slow)
+
+    async def many() -> list[Answer]:
+        asked = [asking(app, "POST", "/observe", saved(X, Y), NPY) for _ in range(8)]
+        return await asyncio.gather(*asked)
+
+    assert {answer.status for answer in asyncio.run(many())} == {200}
+    assert most[0] == DECODED
+
+
 def test_headers_that_are_too_long_are_refused(app: Any) -> None:
     assert ask(app, "GET", "/health", x_long="a" * 17_000).status == 431
 
@@ -205,7 +256,8 @@ def test_headers_that_are_too_long_are_refused(app: Any) -> None:
 def test_pages_of_other_sites_and_other_hosts_are_kept_out(app: Any) -> None:
     assert ask(app, "POST", "/observe", BODY, origin="http://evil.example").status == 403
     assert ask(app, "POST", "/observe", BODY, host="evil.example:8000").status == 403
-    assert ask(app, "POST", "/observe", BODY, origin="null").status == 403
+    for odd in ("null", "http://[", "//127.0.0.1:8000", "127.0.0.1:8000", "http://"):
+        assert ask(app, "POST", "/observe", BODY, origin=odd).status == 403
     assert ask(app, "POST", "/observe", BODY, origin="http://127.0.0.1:8000").status == 200
 
 
@@ -308,6 +360,23 @@ def test_text_labels_are_escaped_for_prometheus(tmp_path: Path) -> None:
     served.close()
 
 
+def test_labels_of_an_address_are_of_the_kind_that_waits(app: Any, served: Service) -> None:
+    """Whether the first batch is learned yet makes no difference."""
+    go, plain = threading.Event(), served._step
+    served._step = lambda one: (go.wait(60), plain(one))[1]  # type: ignore[method-assign]
+    body = json.dumps({"x": X[:1].tolist(), "y": ["cat"]}).encode()
+    assert ask(app, "POST", "/observe", body).status == 200
+    assert ask(app, "POST", "/observe?label=7", saved(X[:1]), NPY).status == 200
+    go.set()
+    learned(app, body)
+    assert served.learner.model.labels == ["cat", "7"]
+
+
+def test_digits_of_other_scripts_are_text(app: Any, served: Service) -> None:
+    assert ask(app, "POST", "/observe?wait=1&label=%D9%A3", saved(X[:1]), NPY).status == 200
+    assert served.learner.model.labels == ["\u0663"]
+
+
 def test_labels_of_an_address_are_of_the_learners_kind(app: Any, served: Service) -> None:
     learned(app)
     answer = ask(app, "POST", "/observe?label=cat", saved(X[:1]), NPY)
@@ -339,6 +408,7 @@ def test_the_pages_run_their_own_script_only(app: Any) -> None:
     described = ask(app, "GET", "/openapi.json").json
     for path in described["paths"]:
         assert path in ask(app, "GET", "/docs").body.decode()
+    assert ask(app, "GET", "/snapshot").headers["cross-origin-resource-policy"] == "same-origin"
     assert "style-src 'sha256-" in page.policy(page.html())["content-security-policy"]
 
 
@@ -346,23 +416,39 @@ def test_pictures_are_resized_as_data_sets_are() -> None:
     content = picture(size=(20, 10))
     image = Image.open(io.BytesIO(content)).convert("RGB")
     want = np.asarray(image.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)[None]
-    np.testing.assert_array_equal(decode(content, (3, 16, 16), "squeeze"), want)
+    np.testing.assert_array_equal(decode([content], (3, 16, 16), "squeeze"), want)
     middle = image.resize((16, 16), Image.Resampling.BILINEAR, box=(5, 0, 15, 10))
-    got = decode(content, (3, 16, 16), "crop")
+    got = decode([content], (3, 16, 16), "crop")
     np.testing.assert_array_equal(got, np.asarray(middle).transpose(2, 0, 1)[None])
-    padded = decode(content, (3, 16, 16), "pad")
+    padded = decode([content], (3, 16, 16), "pad")
     assert (padded[0, :, :4] == 0).all() and (padded[0, :, 12:] == 0).all()
-    gray = decode(content, (1, 10, 20), "pad")
+    gray = decode([content], (1, 10, 20), "pad")
     np.testing.assert_array_equal(gray[0, 0], np.asarray(image.convert("L")))
     with pytest.raises(InputError, match="takes rows of 4 numbers"):
-        decode(content, (4,), "squeeze")
+        decode([content], (4,), "squeeze")
 
 
-def test_a_picture_of_too_many_pixels_is_refused() -> None:
+def test_pictures_of_too_many_pixels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = b"IHDR" + struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    chunks = [
+        struct.pack(">I", len(inner) - 4) + inner + struct.pack(">I", zlib.crc32(inner))
+        for inner in (head, b"IDAT" + zlib.compress(bytes(999)))
+    ]
+    bomb = b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    with pytest.raises(InputError, match="too many pixels"):
+        decode([bomb], (3, 8, 8), "squeeze")
     held = io.BytesIO()
     Image.new("1", (10_000, 6_000)).save(held, "PNG")
     with pytest.raises(InputError, match="make it smaller"):
-        decode(held.getvalue(), (3, 8, 8), "squeeze")
+        decode([held.getvalue()], (3, 8, 8), "squeeze")
+    held = io.BytesIO()
+    Image.new("1", (10_000, 5_000)).save(held, "PNG")
+    with monkeypatch.context() as inner:
+        inner.setattr(pictures, "fitted", lambda *_: Image.new("RGB", (8, 8)))
+        inner.setattr(pictures, "rgb", lambda image: image)
+        assert decode([held.getvalue()] * 4, (3, 8, 8), "squeeze").shape == (4, 3, 8, 8)
+        with pytest.raises(InputError, match="with those before it"):
+            decode([held.getvalue()] * 5, (3, 8, 8), "squeeze")
 
 
 def test_gathered_answers_are_the_same(served: Service) -> None:

@@ -97,6 +97,10 @@ def test_the_page_asks_for_a_token_shows_all_and_answers(
     assert names == ["dark", NASTY]
     assert run(browser, "return document.querySelectorAll('#chart .now').length") == 1
     assert run(browser, "return document.documentElement.scrollWidth <= 400"), "no scrolling aside"
+    inside = "const table = document.querySelector('#classes').closest('.scroll');"
+    assert run(browser, inside + "return table.scrollWidth <= table.clientWidth"), (
+        "nor in the table"
+    )
     Image.new("L", (30, 20), 10).save(tmp_path / "night.png")
     browser.find_element("id", "file").send_keys(str(tmp_path / "night.png"))
     wait_until(

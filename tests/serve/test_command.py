@@ -17,8 +17,9 @@ pytest.importorskip("uvicorn", reason="SERVE EXTRA MISSING: pip install 'dualmix
 import uvicorn
 
 import dualmix
-from dualmix.cli.serve import _preset
+from dualmix.cli.serve import _file, _preset
 from dualmix.serve.app import make_app
+from dualmix.serve.server import Place, _hosts
 from tests.kit import batch
 
 from .asking import learner, service
@@ -61,6 +62,26 @@ def test_a_preset_makes_the_learner_that_create_makes() -> None:
     assert dualmix.to_bytes(made) == dualmix.to_bytes(want)
 
 
+def test_a_learner_within_a_runs_folder_is_that_run(tmp_path: Path) -> None:
+    """Its pictures are fitted as the run's were, and no journal is put into the store."""
+    from argparse import Namespace
+
+    dualmix.save(learner(), tmp_path / "learner.safetensors")
+    (tmp_path / "config.json").write_text('{"data": {"fit": "crop"}}')
+    told = [
+        _file(Namespace(learner=str(path), overrides={}, faults=[], classes=None))[1:]
+        for path in (tmp_path, tmp_path / "learner.safetensors")
+    ]
+    assert told[0] == told[1] and told[0][1:] == (tmp_path.name, "crop")
+
+
+def test_a_proxy_may_give_it_another_name() -> None:
+    assert _hosts(Place(names=("Learner.example.org",))) == {
+        "localhost", "127.0.0.1", "::1", "learner.example.org"
+    }  # fmt: skip
+    assert _hosts(Place(host="0.0.0.0", names=("x",))) is None, "it may have any name there"
+
+
 @pytest.mark.slow
 def test_the_example_works_as_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     served = service(tmp_path)
@@ -87,7 +108,8 @@ def test_the_page_names_every_endpoint_and_limit(tmp_path: Path) -> None:
     for path, methods in described["paths"].items():
         for method in methods:
             assert f"`{method.upper()} {path}`" in PAGE, path
-    for flag in ("--body-limit", "--time-limit", "--connections", "--queue", "--most-classes"):
+    flags = ("--body-limit", "--time-limit", "--connections", "--queue", "--most-classes")
+    for flag in (*flags, "--most-rows", "--name"):
         assert f"`{flag}`" in PAGE
 
 

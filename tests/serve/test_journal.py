@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dualmix.errors import StoreError
-from dualmix.serve.journal import Journal, NoRoomError
+from dualmix.serve.journal import Journal, NoRoomError, frame
 
 PAYLOADS = [b"first", b"", b"dmxj in the middle" * 9, bytes(range(256))]
 
@@ -78,6 +78,44 @@ def test_a_byte_that_changed_before_the_last_record_is_damage(tmp_path: Path) ->
         (tmp_path / "b" / path.name).write_bytes(changed)
         with pytest.raises(StoreError, match=r"damaged|another learner"):
             Journal(tmp_path / "b", "mine", 0)
+
+
+def test_a_byte_that_changed_in_the_last_record_is_damage_too(tmp_path: Path) -> None:
+    """It is whole in length and holds no zeros of a power cut: it may have been acknowledged."""
+    journal = filled(tmp_path)
+    last = journal._end - len(PAYLOADS[-1]) - 36
+    journal.close()
+    (path,) = tmp_path.glob("*.journal")
+    content = path.read_bytes()
+    for place in range(last, len(content), 11):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+        with pytest.raises(StoreError, match="record 3 cannot be read"):
+            Journal(tmp_path, "mine", 0)
+    path.write_bytes(content)
+    assert held(tmp_path) == PAYLOADS
+
+
+def test_a_sector_of_zeros_in_the_last_record_is_a_power_cut(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "mine", 0)
+    journal.append(b"acknowledged")
+    journal.append(bytes(range(1, 256)) * 10)
+    journal.close()
+    (path,) = tmp_path.glob("*.journal")
+    content = bytearray(path.read_bytes())
+    content[1024:1536] = bytes(512)
+    path.write_bytes(content)
+    assert held(tmp_path) == [b"acknowledged"]
+
+
+def test_a_torn_batch_that_holds_a_whole_frame_is_torn(tmp_path: Path) -> None:
+    """Pixels are whatever a client sends: a frame among them must not stop the next start."""
+    journal = Journal(tmp_path, "mine", 0)
+    journal.append(b"acknowledged")
+    journal.append(b"pixels" + frame(2, b"a frame") + b"more pixels")
+    journal.close()
+    (path,) = tmp_path.glob("*.journal")
+    path.write_bytes(path.read_bytes()[:-5])
+    assert held(tmp_path) == [b"acknowledged"]
 
 
 def test_a_full_disk_refuses_and_leaves_the_journal_as_it_was(

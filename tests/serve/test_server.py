@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import http.client
+import multiprocessing
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="SERVE EXTRA MISSING: pip install 'dualmix[serve]'")
 
 import dualmix
+from dualmix.cli import main
 from dualmix.client import Client, ServiceError
 from dualmix.errors import InputError
 from tests.kit import wait_until
@@ -24,25 +27,59 @@ from tests.kit import wait_until
 from .asking import batch, learner
 
 pytestmark = pytest.mark.slow
-Start = Callable[..., tuple[subprocess.Popen[str], Client]]
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["torch", "dualmix.cli", "dualmix.runs.build", "dualmix.serve.server"]
+)
+"""What takes seconds to import is imported once, and each service is forked from there."""
+
+
+class Process:
+    """`dualmix serve` in a process of its own."""
+
+    def __init__(self, folder: Path, log: Path, words: Sequence[str], limit: int | None) -> None:
+        self.log = log
+        self.made = FORKED.Process(target=be, args=(folder, log, list(words), limit), daemon=True)
+        self.made.start()
+
+    def end(self, number: int) -> int | None:
+        """Send a signal, and return the exit code."""
+        assert self.made.pid is not None
+        os.kill(self.made.pid, number)
+        return self.wait()
+
+    def wait(self) -> int | None:
+        self.made.join(600)
+        return self.made.exitcode
+
+
+def be(folder: Path, log: Path, words: list[str], limit: int | None) -> None:
+    """Be the command."""
+    os.chdir(folder)
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    main(["serve", "l.safetensors", "--port", "0", *words])
+
+
+Start = Callable[..., tuple[Process, Client]]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    made: list[subprocess.Popen[str]] = []
+    made: list[Process] = []
     clients: list[Client] = []
     dualmix.save(learner(), tmp_path / "l.safetensors")
 
-    def begin(*words: str, before: str = "") -> tuple[subprocess.Popen[str], Client]:
+    def begin(*words: str, limit: int | None = None) -> tuple[Process, Client]:
         log = tmp_path / f"log{len(made)}"
-        code = f"{before}\nfrom dualmix.cli import main\nmain()"
-        command = [sys.executable, "-c", code, "serve", "l.safetensors", "--port", "0", *words]
-        with log.open("w") as to:
-            made.append(subprocess.Popen(command, cwd=tmp_path, stderr=to, text=True))
+        log.touch()
+        made.append(Process(tmp_path, log, words, limit))
         found: list[str] = []
 
         def listens() -> bool:
-            assert made[-1].poll() is None, log.read_text()
+            assert made[-1].made.is_alive(), log.read_text()
             found[:] = re.findall(r"http://127\.0\.0\.1:\d+", log.read_text())
             return bool(found)
 
@@ -56,9 +93,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for client in clients:
         client.close()
     for process in made:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
+        if process.made.is_alive():
+            process.end(signal.SIGKILL)
 
 
 def bytes_after(count: int) -> bytes:
@@ -72,24 +108,15 @@ def test_killed_asked_to_leave_and_begun_again_it_goes_on(start: Start, tmp_path
     process, client = start("--queue", "500")
     for seed in range(10):
         client.observe(*batch(seed), id=f"b{seed}")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.end(signal.SIGKILL) == -signal.SIGKILL
     process, client = start()
     assert client.learner() == bytes_after(10)
     assert client.observe(*batch(9), id="b9").repeated
-    second = subprocess.run(
-        [sys.executable, "-m", "dualmix", "serve", "l.safetensors", "--port", "0"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert second.returncode == 2 and "is working on" in second.stderr
+    second = Process(tmp_path, tmp_path / "second", [], None)
+    assert second.wait() == 2 and "is working on" in second.log.read_text()
     for seed in range(10, 20):
         client.observe(*batch(seed))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(600) == 0
+    assert process.end(signal.SIGTERM) == 0
     snapshot = tmp_path / "l.safetensors.journal" / "snapshot.safetensors"
     assert dualmix.to_bytes(dualmix.load(snapshot)) == bytes_after(20)
     assert "left after 20 records" in (tmp_path / "log1").read_text()
@@ -99,9 +126,7 @@ def test_killed_asked_to_leave_and_begun_again_it_goes_on(start: Start, tmp_path
 
 
 def test_a_full_disk_refuses_batches_and_answers_go_on(start: Start, tmp_path: Path) -> None:
-    limit = 40_000
-    before = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
-    process, client = start(before=before)
+    process, client = start(limit=40_000)
     accepted = 0
     with (
         Client(f"http://{client._host}:{client._port}", patience=0) as hasty,
@@ -113,8 +138,7 @@ def test_a_full_disk_refuses_batches_and_answers_go_on(start: Start, tmp_path: P
     assert fault.value.status == 507 and accepted > 5
     assert len(client.predict(batch(1)[0])) == 4
     assert client.progress()["batches"] == accepted
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(600) == 0
+    assert process.end(signal.SIGTERM) == 0
     _, client = start()
     assert client.progress()["batches"] == accepted, "what was acknowledged is there"
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dualmix
-from dualmix.errors import ConfigError, InputError, StoreError
+from dualmix.errors import ConfigError, DualmixError, InputError, StoreError
 from dualmix.serve.accuracy import POINTS, Accuracy
 from dualmix.serve.faults import RefusalError
 from dualmix.serve.gathering import Gathering
@@ -123,11 +123,30 @@ def test_ids_are_bounded_by_the_latest() -> None:
         (np.zeros((1, 1, 8, 8), np.uint8), ["a\n"], "printable"),
         (np.zeros((1, 1, 8, 8), np.uint8), ["\ud800"], "printable"),
         (np.zeros((1, 1, 8, 8), np.uint8), ["a" * 300], "printable"),
+        (np.zeros((1, 1, 8, 8), np.uint8), ["\u202eabc"], "printable"),
+        (np.zeros((1, 1, 8, 8), np.uint8), ["a\u2028b"], "printable"),
+        (np.zeros((1, 1, 8, 8), np.uint8), ["  "], "printable"),
     ],
 )
 def test_a_bad_batch_never_reaches_the_journal(x: Any, y: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         as_record(SHAPE, x, y)
+
+
+@pytest.mark.parametrize(
+    "label", ["\u0645\u06cc\u200c\u062e", "\U0001f468\u200d\U0001f469", "a\u00a0b", "e\u0301"]
+)
+def test_text_of_any_language_is_a_label(label: str) -> None:
+    assert as_record(SHAPE, batch(0)[0][:1], [label]).y == (label,)
+
+
+def test_a_batch_of_too_many_rows_is_refused_before_the_journal(tmp_path: Path) -> None:
+    served = service(tmp_path, rows=4)
+    with pytest.raises(InputError, match=r"5 rows.* learns 4 at once"):
+        served.observe(record(0, rows=5))
+    send(served, record(0, rows=4))
+    served.close()
+    assert served.learned == 1
 
 
 def test_labels_that_do_not_fit_are_refused_before_the_journal(tmp_path: Path) -> None:
@@ -290,6 +309,21 @@ def test_a_full_disk_refuses_batches_and_goes_on_answering(
     served.close()
 
 
+def test_a_snapshot_that_ends_the_writer_is_told_to_whoever_asked_for_it(tmp_path: Path) -> None:
+    served = service(tmp_path)
+    served._write_snapshot = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    asked = threading.Thread(target=lambda: _fault_of(served.snapshot, ZeroDivisionError))
+    asked.start()
+    asked.join(60)
+    assert not asked.is_alive(), "it would wait for ever"
+    served.close()
+
+
+def _fault_of(call: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        call()
+
+
 def test_another_learners_folder_is_refused(tmp_path: Path) -> None:
     service(tmp_path).close()
     with pytest.raises(StoreError, match="another learner"):
@@ -319,6 +353,8 @@ def test_a_writer_that_dies_is_told_to_everybody(tmp_path: Path) -> None:
     with pytest.raises(RefusalError):
         receipt.done.result(60)
     wait_until(lambda: served.fault is not None, "the fault was not kept")
+    assert isinstance(served.fault, DualmixError) and "Record 0 of" in str(served.fault)
+    assert "ZeroDivisionError" in str(served.fault)
     with pytest.raises(RefusalError, match="started again"):
         served.scores(batch(0)[0])
     served.close()

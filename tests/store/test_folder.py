@@ -23,6 +23,7 @@ from dualmix.runs.filing import place, record
 from dualmix.runs.status import standings
 from dualmix.store.arrays import arrays_bytes, parse_arrays
 from dualmix.store.folder import Folder
+from dualmix.store.lock import Lock
 from dualmix.store.store import Store
 
 DATA = "d" * 64
@@ -596,3 +597,17 @@ def test_folders_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "run" / "plan.json").mkdir(parents=True)
     with pytest.raises(StoreError, match="is a folder"):
         Folder(tmp_path / "run", "k").begin({}, {}, {}, dict)
+
+
+def test_a_lock_needs_no_room_for_its_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk a service must be able to start again: its journal is all there."""
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr("dualmix.store.lock.write_bytes", full)
+    with Lock(tmp_path).hold():
+        assert Lock(tmp_path).taken
+        with pytest.raises(BusyError), Lock(tmp_path).hold():
+            pass
+    assert not Lock(tmp_path).taken

@@ -28,7 +28,13 @@ def add_commands(add: Any) -> None:
     model.add_argument(
         "--quantize",
         action="store_true",
-        help="8 bits, if that costs no more than a point of accuracy on the memory's images",
+        help="8 bits, if that leaves labels of the memory's rows as they are",
+    )
+    model.add_argument(
+        "--agreement",
+        type=_percent,
+        metavar="PERCENT",
+        help="labels that --quantize must leave as they are (99)",
     )
     model.add_argument(
         "--plugin", action="append", type=Path, metavar="FILE", help="a file that registers methods"
@@ -81,6 +87,13 @@ def _add_serve(add: Any) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     serve.add_argument("--port", type=int, default=8000, help="0: any that is free (%(default)s)")
     serve.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="name under which a proxy on this machine offers the service (may be given again)",
+    )
+    serve.add_argument(
         "--token-file", type=Path, help="file with the token (else: DUALMIX_TOKEN, else none)"
     )
     serve.add_argument(
@@ -105,6 +118,9 @@ def _add_serve(add: Any) -> None:
     )
     serve.add_argument(
         "--most-classes", type=_count, default=10_000, help="of a head that grows (%(default)s)"
+    )
+    serve.add_argument(
+        "--most-rows", type=_count, default=256, help="of a batch to learn (%(default)s)"
     )
     serve.add_argument(
         "--gather",
@@ -141,6 +157,13 @@ def _positive(text: str) -> float:
     return number
 
 
+def _percent(text: str) -> float:
+    number = _positive(text)
+    if number > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 and up to 100")
+    return number
+
+
 def _shape(text: str) -> tuple[int, ...]:
     sides = text.lower().replace(",", "x").split("x")
     if len(sides) not in (1, 3) or not all(side.strip().isdecimal() for side in sides):
@@ -164,6 +187,7 @@ def _serve(given: argparse.Namespace) -> int:
     place = Place(
         host=given.host,
         port=given.port,
+        names=tuple(given.name),
         token=read_token(given.token_file, os.environ.get("DUALMIX_TOKEN")),
         body=int(given.body_limit * 2**20),
         seconds=given.time_limit,
@@ -174,6 +198,7 @@ def _serve(given: argparse.Namespace) -> int:
             queue=given.queue,
             queue_bytes=max(256 * 2**20, int(8 * given.body_limit * 2**20)),
             classes=given.most_classes,
+            rows=given.most_rows,
             snapshot_every=given.snapshot_every,
         ),
         keep=given.keep_journal,
@@ -233,6 +258,8 @@ def _file(given: argparse.Namespace) -> tuple[Any, str, str, Any]:
         )
     path, fit = Path(given.learner), "squeeze"
     name = str(path)
+    if path.name == LEARNER and (path.parent / "config.json").is_file():
+        path = path.parent
     if path.is_dir():
         name = path.resolve().name  # a run's folder is a store's: nothing is put into it
         if (path / "config.json").is_file():
@@ -254,20 +281,26 @@ def _file(given: argparse.Namespace) -> tuple[Any, str, str, Any]:
 
 
 def _export(given: argparse.Namespace) -> int:
-    from dualmix.export.export import export
+    from dualmix.export.export import AGREEMENT, export
     from dualmix.runs.build import load
 
     path = _learner_file(given.learner)
     out = given.out or path.with_suffix({"onnx": ".onnx", "torchscript": ".pt"}[given.to])
-    made = export(load(path), out, given.to, quantize=given.quantize)
+    agreement = AGREEMENT if given.agreement is None else given.agreement / 100
+    made = export(load(path), out, given.to, quantize=given.quantize, agreement=agreement)
     print(f"{out}: {made.bytes:,} bytes (the learner: {path.stat().st_size:,})")
-    against = "the predictor in 32 bits" if given.quantize else "the learner"
     print(
-        f"compared with {against} on {made.rows} rows: {100 * made.equal:.1f} % of labels equal, "
-        f"scores within {made.difference:.1g}"
+        f"{'in 32 bits, ' if given.quantize else ''}compared with the learner on {made.rows} rows: "
+        f"{100 * made.equal:.1f} % of labels equal, scores within {made.difference:.1g}"
     )
-    if made.lost is not None:
-        print(f"accuracy on images of the memory by 8 bits: {-made.lost:+.1f} points")
+    if (eight := made.quantized) is not None:
+        print(
+            f"8 bits, on the {eight.rows} rows of the memory that they were not calibrated with: "
+            f"{100 * eight.equal:.1f} % of labels as in 32 bits (95 % interval "
+            f"{100 * eight.low:.1f} to {100 * eight.high:.1f}), accuracy {100 * eight.before:.1f} "
+            f"to {100 * eight.after:.1f} %; the learner has rehearsed these rows, so that new ones "
+            "may change more often"
+        )
     return 0
 
 

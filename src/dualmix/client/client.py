@@ -74,7 +74,8 @@ class Client:
         Seconds in all: until then a request that found the service busy, away or without room is
         made again. An `observe` keeps its id, so that it counts once.
     longest_pause
-        Pauses between two tries grow up to so many seconds.
+        Seconds of a pause between two tries, at most: else it is as long as the service says, or
+        grows.
 
     Examples
     --------
@@ -129,10 +130,7 @@ class Client:
             It could not be reached, or refuses for another reason.
         """
         query = {"id": id or uuid.uuid4().hex, "wait": str(wait).lower()}
-        labels = np.asarray(y)
-        if labels.dtype.kind == "O":
-            labels = labels.astype(np.str_)
-        return _accepted(self._post("/observe", _saved(x, labels), query))
+        return _accepted(self._post("/observe", _saved(x, _labels(y)), query))
 
     def pause(self, *, id: str | None = None, wait: bool = False) -> Accepted:  # noqa: A002
         """Tell the learner of a pause in the stream (`consolidate`)."""
@@ -216,7 +214,7 @@ class Client:
             try:
                 status, asked, content = self._once(method, path, body)
                 sentence = _detail(content, status)
-                pause = max(pause, asked)
+                pause = asked or pause
             except (OSError, http.client.HTTPException) as fault:
                 self.close()
                 sentence = f"The service does not answer ({type(fault).__name__}: {fault})."
@@ -226,7 +224,7 @@ class Client:
                 raise InputError(sentence)
             if status is not None and status not in AGAIN:
                 raise ServiceError(sentence, status)
-            # Halves of a second by chance keep many clients from coming back at one moment.
+            # A little chance keeps many clients from coming back at one moment.
             pause = min(pause, self._longest) * (0.75 + os.urandom(1)[0] / 512)
             if time.monotonic() + pause > end:
                 raise ServiceError(f"{sentence} Tried {tries} times.", status)
@@ -267,6 +265,16 @@ def _saved(*arrays: ArrayLike) -> bytes:
     for array in arrays:
         np.save(held, np.asarray(array), allow_pickle=False)
     return held.getvalue()
+
+
+def _labels(y: Sequence[int] | Sequence[str] | NDArray[Any]) -> NDArray[Any]:
+    """Return labels as an array of numbers or of text; numpy would make text of both together."""
+    labels = np.asarray(y)
+    if not labels.ndim or labels.dtype.kind not in "OU":
+        return labels
+    if not all(isinstance(label, str) for label in y):
+        raise InputError("Labels must be all whole numbers (64 bits) or all text.")
+    return labels.astype(np.str_)
 
 
 def _accepted(said: Mapping[str, Any]) -> Accepted:

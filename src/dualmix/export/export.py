@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from dualmix.errors import ConfigError, DualmixError
 from dualmix.export.predictor import Predictor, about, as_input, sample
@@ -27,11 +28,34 @@ from dualmix.store.files import write_bytes
 Kind = Literal["onnx", "torchscript"]
 TOLERANCE = 1e-5
 """By how much a score may differ, relative to the largest score."""
-MOST_LOST = 1.0
-"""Points of accuracy that 8 bits may cost."""
+AGREEMENT = 0.99
+"""The share of labels that 8 bits must leave as they are: then accuracy changes by a point at most.
+"""
+CALIBRATION = 200
+"""Rows, at most, from which the ranges of 8 bits are taken."""
 ABOUT = "dualmix.json"
 
 Run = Callable[[NDArray[np.float32]], NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """How near a predictor of 8 bits is to the one of 32, on rows that it was not calibrated with.
+
+    Attributes
+    ----------
+    equal, low, high
+        The share of equal labels, and the bounds of its 95 % interval (Wilson).
+    before, after
+        Accuracy on these rows by 32 and by 8 bits. The learner has rehearsed them.
+    """
+
+    rows: int
+    equal: float
+    low: float
+    high: float
+    before: float
+    after: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +70,44 @@ class Exported:
         The largest difference of a score.
     equal
         The share of equal labels.
-    lost
-        Points of accuracy on stored images that quantisation cost; none: it was not asked for.
+    quantized
+        What 8 bits changed; none: they were not asked for.
     """
 
     bytes: int
     rows: int
     difference: float
     equal: float
-    lost: float | None = None
+    quantized: Quantized | None = None
 
 
-def export(learner: Any, to: Path, kind: Kind, *, quantize: bool = False) -> Exported:
+def export(
+    learner: Any, to: Path, kind: Kind, *, quantize: bool = False, agreement: float = AGREEMENT
+) -> Exported:
     """Write a learner's predictor.
 
     Parameters
     ----------
     quantize
-        Weights and activations of 8 bits (ONNX only), calibrated on one half of the memory's images
-        and measured on the other.
+        Weights and activations of 8 bits (ONNX only), calibrated on at most one half of the
+        memory's rows and measured on all others.
+    agreement
+        The share of labels that quantisation must leave as they are.
 
     Raises
     ------
     DualmixError
-        What was made does not answer as the learner does, or loses more than a point of accuracy by
-        quantisation; nothing is written.
+        What was made does not answer as the learner does, or quantisation changes too many labels;
+        nothing is written.
     """
     if quantize and kind != "onnx":
         raise ConfigError("--quantize is for --to onnx only.")
     module = Predictor(learner).eval()
-    x, y = sample(learner)
+    x, _ = sample(learner)
     content, run = (_onnx if kind == "onnx" else _torchscript)(module, learner, x)
     parts = [part for part in (x[:1], x[1:]) if len(part)]  # batches of two sizes
-    said = np.concatenate([run(as_input(part)) for part in parts])
+    with _runnable():
+        said = np.concatenate([run(as_input(part)) for part in parts])
     want = learner.scores(x)
     difference = float(np.abs(said - want).max())
     equal = float((said.argmax(1) == want.argmax(1)).mean())
@@ -87,11 +116,11 @@ def export(learner: Any, to: Path, kind: Kind, *, quantize: bool = False) -> Exp
             f"The exported predictor differs from the learner by {difference:g} in a score, which "
             "rounding does not explain: nothing was written. Is its precision bfloat16?"
         )
-    lost = None
+    quantized = None
     if quantize:
-        content, lost, equal, difference = _quantized(content, learner, x, y)
+        content, quantized = _quantized(content, learner, agreement)
     write_bytes(to, content)
-    return Exported(len(content), len(x), difference, equal, lost)
+    return Exported(len(content), len(x), difference, equal, quantized)
 
 
 def _onnx(module: Predictor, learner: Any, x: NDArray[Any]) -> tuple[bytes, Run]:
@@ -154,42 +183,69 @@ def _torchscript(module: Predictor, learner: Any, x: NDArray[Any]) -> tuple[byte
     return held.getvalue(), run
 
 
-def _quantized(
-    content: bytes, learner: Any, x: NDArray[Any], y: NDArray[np.int64] | None
-) -> tuple[bytes, float, float, float]:
-    """Return an ONNX model of 8 bits, the points of accuracy that it lost, the share of labels that
-    stayed and the largest difference of a score.
-    """
-    if y is None or len(y) < 20:
+def _quantized(content: bytes, learner: Any, agreement: float) -> tuple[bytes, Quantized]:
+    """Return an ONNX model of 8 bits, and how near it is to the one it is made from."""
+    x, y = sample(learner, len(learner.memory))
+    if y is None or len(y) < 40:
         raise ConfigError(
-            "--quantize is measured on images of the memory, and this learner holds fewer than 20: "
+            "--quantize is measured on rows of the memory, and this learner holds fewer than 40: "
             "leave it out."
         )
-    quantization = extra("onnxruntime.quantization", "onnx", "`--quantize`")
-    calibration, rest = as_input(x[::2]), as_input(x[1::2])
+    picked = np.zeros(len(x), bool)
+    picked[np.linspace(0, len(x) - 1, min(CALIBRATION, len(x) // 2)).round().astype(np.int64)] = (
+        True
+    )
+    small = _eight_bits(content, learner, as_input(x[picked]))
+    rest, truth = as_input(x[~picked]), y[~picked]
+    was, now = (_labels(runner(model), rest) for model in (content, small))
+    same = int((was == now).sum())
+    bounds = binomtest(same, len(rest)).proportion_ci(method="wilson")
+    before, after = (float((labels == truth).mean()) for labels in (was, now))
+    told = Quantized(len(rest), same / len(rest), bounds.low, bounds.high, before, after)
+    if told.equal < agreement:
+        raise DualmixError(
+            f"8 bits leave {100 * told.equal:.1f} % of the labels of {told.rows} stored rows as "
+            f"they were (accuracy {100 * before:.1f} to {100 * after:.1f} %), fewer than "
+            f"{100 * agreement:g} %: nothing was written. Leave --quantize out, or allow it by "
+            "--agreement."
+        )
+    return small, told
 
+
+def _eight_bits(content: bytes, learner: Any, calibration: NDArray[np.float32]) -> bytes:
+    """Return an ONNX model with weights and activations of 8 bits."""
+    quantization = extra("onnxruntime.quantization", "onnx", "`--quantize`")
+    shapes = extra("onnxruntime.quantization.shape_inference", "onnx", "`--quantize`")
+    onnx = extra("onnx", "onnx", "`--quantize`")
     rows = _Rows([calibration[i : i + 10] for i in range(0, len(calibration), 10)])
     quantization.CalibrationDataReader.register(_Rows)
     with tempfile.TemporaryDirectory() as folder, _quietly():
         before, clean, after = (str(Path(folder) / f"{name}.onnx") for name in "abc")
         Path(before).write_bytes(content)
-        shapes = extra("onnxruntime.quantization.shape_inference", "onnx", "`--quantize`")
         shapes.quant_pre_process(before, clean)
         quantization.quantize_static(clean, after, rows, per_channel=True)
-        onnx = extra("onnx", "onnx", "`--quantize`")
         model = onnx.load(after)
-        described(model, learner)
-        small: bytes = model.SerializeToString()
-    was, now = runner(content)(rest), runner(small)(rest)
-    truth = y[1::2]
-    lost = 100 * float((was.argmax(1) == truth).mean() - (now.argmax(1) == truth).mean())
-    if lost > MOST_LOST:
+    described(model, learner)
+    small: bytes = model.SerializeToString()
+    return small
+
+
+def _labels(run: Run, x: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the column of the highest score of each row."""
+    parts = [run(x[i : i + 50]).argmax(1) for i in range(0, len(x), 50)]
+    return np.concatenate(parts)
+
+
+@contextmanager
+def _runnable() -> Iterator[None]:
+    try:
+        yield
+    except Exception as fault:  # what runs a model raises whatever it likes
+        said = str(fault).strip().splitlines() or [type(fault).__name__]
         raise DualmixError(
-            f"8 bits cost {lost:.1f} points of accuracy on {len(truth)} images of the memory, more "
-            f"than {MOST_LOST:g}: nothing was written. Leave --quantize out."
-        )
-    equal = float((was.argmax(1) == now.argmax(1)).mean())
-    return small, lost, equal, float(np.abs(was - now).max())
+            f"The exported predictor cannot be run ({said[0][:200]}): nothing was written. Does "
+            "its network fix the number of rows?"
+        ) from fault
 
 
 @contextmanager

@@ -34,7 +34,12 @@ class NCMLearner(StatisticsLearner):
     def solved(self, sums: Sums) -> Scorer:
         """Score by the negative squared distance from the mean."""
         means = sums["features"] / sums["counts"].clamp(min=1)[:, None]
-        return lambda features: -torch.cdist(features, means).square()
+        own = means.square().sum(1)
+
+        def score(features: Tensor) -> Tensor:
+            return 2 * features @ means.T - own - features.square().sum(1, keepdim=True)
+
+        return score
 
 
 @register("ncm", cite="Rebuffi et al., 2017, arXiv:1611.07725")

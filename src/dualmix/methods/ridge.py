@@ -52,7 +52,7 @@ class RidgeLearner(StatisticsLearner):
         """Return projected rows with a 1 at their end."""
         if self.projection is not None:
             features = (features @ self.projection.to(features.device)).relu()
-        return torch.cat([features, features.new_ones(len(features), 1)], 1)
+        return torch.nn.functional.pad(features, (0, 1), value=1.0)
 
     def added(self, sums: Sums, features: Tensor, y: Tensor) -> Sums:
         """Return inverse and weights with a batch."""

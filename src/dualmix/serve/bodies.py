@@ -29,7 +29,7 @@ JSON = "application/json"
 FORM = "multipart/form-data"
 MOST_FILES = 256
 """Pictures of one form."""
-WHOLE_NUMBER = re.compile(r"-?\d{1,19}")
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def decode(content: bytes, kind: str, shape: Shape, fit: Fit) -> Body:
         return _from_json(content, shape)
     if kind in NPY:
         return _from_npy(content)
-    return Body(pictures.decode(content, shape, fit))
+    return Body(pictures.decode([content], shape, fit))
 
 
 def from_form(content: bytes, header: str, shape: Shape, fit: Fit) -> tuple[Body, list[str]]:
@@ -87,7 +87,7 @@ def from_form(content: bytes, header: str, shape: Shape, fit: Fit) -> tuple[Body
             raise InputError("A form has files called image, and fields called label.")
     if not 0 < len(files) <= MOST_FILES:
         raise InputError(f"A form has 1 to {MOST_FILES} pictures, each in a field called image.")
-    return Body(np.concatenate([pictures.decode(one, shape, fit) for one in files])), labels
+    return Body(pictures.decode(files, shape, fit)), labels
 
 
 def _parts(content: bytes, header: str) -> Iterator[tuple[str, bytes]]:
@@ -195,13 +195,13 @@ def _array(stream: io.BytesIO, length: int) -> NDArray[Any]:
         ) from fault
 
 
-def labels_of(texts: Sequence[str], known: Sequence[int | str]) -> list[int] | list[str]:
-    """Return labels that came as text in an address: of the kind that the learner knows, and where
-    it knows none whole numbers if all look like it.
+def labels_of(texts: Sequence[str], known: int | str | None) -> list[int] | list[str]:
+    """Return labels that came as text in an address: of the kind of one that is known, and where
+    none is whole numbers if all look like it.
     """
     numbers = all(WHOLE_NUMBER.fullmatch(text) for text in texts)
-    if known and isinstance(known[0], str):
+    if isinstance(known, str):
         return list(texts)
-    if not numbers and known:
+    if not numbers and known is not None:
         raise InputError("Labels so far are whole numbers: give label such a one.")
     return [int(text) for text in texts] if numbers else list(texts)

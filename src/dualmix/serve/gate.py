@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-from urllib.parse import urlsplit
 
 from dualmix.errors import ConfigError
 from dualmix.serve.faults import RefusalError
@@ -33,6 +32,7 @@ HEADER_BYTES = 16 * 1024
 SAFE = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
 
@@ -134,10 +134,12 @@ class Gate:
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if self.rules.hosts is not None and name.strip("[]") not in self.rules.hosts:
             raise RefusalError(
-                403, "This service is for this machine: ask it by 127.0.0.1 or localhost."
+                403,
+                "This service is for this machine: ask it by 127.0.0.1 or localhost, or tell it by "
+                "--name how a proxy calls it.",
             )
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
-        if origin and urlsplit(origin).netloc != host:
+        if origin and origin.partition("://")[2] != host:
             raise RefusalError(403, "Pages of other sites may not use this service.")
         if self._token is not None and scope["path"] not in OPEN:
             told = headers.get(b"authorization", b"")

@@ -6,7 +6,7 @@ A folder of segments, each named after the number of its first record. A segment
     mark (4 bytes), length, number, CRC-32 of these | payload | BLAKE2b of all before (16 bytes)
 
 The first frame of a segment says whose journal it is. A frame is on the disk before the next one is
-begun, so that only the last one can be torn; a bad frame before a good one is damage, and is not
+begun, so that only the last one can be torn. A bad frame that is not torn is damage, and is not
 passed over.
 """
 
@@ -33,6 +33,8 @@ SUFFIX = ".journal"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEAD = struct.Struct("<4sIQI")
 _DIGEST = 16
+_SECTOR = 512
+"""Bytes that a disk writes whole or not at all."""
 
 _flush = getattr(os, "fdatasync", os.fsync)
 
@@ -60,18 +62,32 @@ def _digest(whole: bytes) -> bytes:
     return hashlib.blake2b(whole, digest_size=_DIGEST).digest()
 
 
-def _frame_at(held: mmap.mmap | bytes, start: int) -> Frame | None:
-    """Return the frame that begins at a place, or nothing where none is whole."""
+class _Head(NamedTuple):
+    """What a frame's head says: its number, and where it ends."""
+
+    number: int
+    end: int
+
+
+def _head_at(held: mmap.mmap | bytes, start: int) -> _Head | None:
+    """Return the head that begins at a place, or nothing where none is whole."""
     if start + _HEAD.size > len(held):
         return None
     mark, length, number, check = _HEAD.unpack_from(held, start)
-    end = start + _HEAD.size + length + _DIGEST
-    if mark != MARK or zlib.crc32(held[start : start + 16]) != check or end > len(held):
+    if mark != MARK or zlib.crc32(held[start : start + 16]) != check:
         return None
-    body = end - _DIGEST
-    if _digest(held[start:body]) != held[body:end]:
+    return _Head(number, start + _HEAD.size + length + _DIGEST)
+
+
+def _frame_at(held: mmap.mmap | bytes, start: int) -> Frame | None:
+    """Return the frame that begins at a place, or nothing where none is whole."""
+    head = _head_at(held, start)
+    if head is None or head.end > len(held):
         return None
-    return Frame(number, held[start + _HEAD.size : body], end)
+    body = head.end - _DIGEST
+    if _digest(held[start:body]) != held[body : head.end]:
+        return None
+    return Frame(head.number, held[start + _HEAD.size : body], head.end)
 
 
 class Segment(NamedTuple):
@@ -98,14 +114,25 @@ class Segment(NamedTuple):
                     place = found.end
 
     def torn_at(self, place: int) -> bool:
-        """Whether nothing whole comes after a place: then a write was cut off there."""
-        content = self.path.read_bytes()[place:]
-        at = content.find(MARK, 1)
+        """Whether what begins at a place, where no whole frame does, is a write that was cut off.
+
+        It is, if the file ends before the frame does, or if a power cut left zeros where a part of
+        it should be; but never if a whole frame comes after it. All else was whole once, and may
+        have been acknowledged."""
+        with typed(self.path, "read"):
+            rest = self.path.read_bytes()[place:]
+        head = _head_at(rest, 0)
+        end = _HEAD.size if head is None else head.end
+        if len(rest) < end:
+            return True
+        # What the frame itself holds may look like a frame, so that the search begins behind it.
+        at = rest.find(MARK, 1 if head is None else end)
         while at >= 0:
-            if _frame_at(content, at) is not None:
+            if _frame_at(rest, at) is not None:
                 return False
-            at = content.find(MARK, at + 1)
-        return True
+            at = rest.find(MARK, at + 1)
+        edges = [0, *range(_SECTOR - place % _SECTOR, len(rest), _SECTOR), len(rest)]
+        return any(not any(rest[low:high]) for low, high in pairwise(edges))
 
 
 class Journal:

@@ -23,6 +23,7 @@ from dualmix.serve.gate import HEADER_BYTES, Rules, is_loopback
 from dualmix.serve.service import Limits, Service
 from dualmix.store.lock import Lock
 
+DONE = "the snapshot is made."
 WATCH = 0.2
 """Seconds between two looks whether the writer lives."""
 
@@ -37,12 +38,15 @@ class Place:
     ----------
     port
         0: any that is free.
+    names
+        Under which a proxy of this machine offers the service: what the Host header may say too.
     connections
         At the same time; more are refused.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
+    names: tuple[str, ...] = ()
     token: str | None = None
     body: int = 16 * 2**20
     seconds: float = 30.0
@@ -92,7 +96,7 @@ def serve(start: Callable[[], Any], folder: Path, origin: str, place: Place, say
             say(f"{replayed} batches of the journal are learned again.")
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        rules = Rules(place.token, _hosts(place.host), place.body, place.seconds)
+        rules = Rules(place.token, _hosts(place), place.body, place.seconds)
         app = make_app(service, rules, fit=place.fit, gather=place.gather)
         config = uvicorn.Config(
             app,
@@ -126,8 +130,7 @@ def serve(start: Callable[[], Any], folder: Path, origin: str, place: Place, say
             service.close()
         if service.fault is not None:
             raise service.fault
-        said = service.snapshot_fault or "the snapshot is made"
-        say(f"left after {service.learned} records; {said}.")
+        say(f"left after {service.learned} records; {service.snapshot_fault or DONE}")
 
 
 @contextmanager
@@ -147,11 +150,12 @@ def _listening(place: Place) -> Iterator[socket.socket]:
         yield listener
 
 
-def _hosts(host: str) -> frozenset[str] | None:
+def _hosts(place: Place) -> frozenset[str] | None:
     """Return the names by which a service may be asked; none: any."""
-    if not is_loopback(host):
+    if not is_loopback(place.host):
         return None
-    return frozenset({"localhost", "127.0.0.1", "::1", host.lower()})
+    names = (place.host, *place.names)
+    return frozenset({"localhost", "127.0.0.1", "::1", *(name.lower() for name in names)})
 
 
 class _Server(uvicorn.Server):

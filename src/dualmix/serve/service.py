@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,10 @@ from dualmix.store.files import make_folder, write_bytes
 SNAPSHOT = "snapshot.safetensors"
 LONGEST_TEXT = 200
 """Letters of a label or of an id."""
+UNFIT = ("Cc", "Cn", "Co", "Cs", "Zl", "Zp")
+"""Kinds of letters that no text may hold: controls, line ends, halves of letters, no letters."""
+TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Letters that turn the direction of all that follows."""
 REMEMBERED = 1000
 """Refused batches that are remembered, the latest ones."""
 
@@ -50,6 +55,9 @@ class Limits:
         Batches that are acknowledged and not yet learned, and the bytes of their rows.
     classes
         Of a head that grows.
+    rows
+        Of one batch: all of them are learned at once, and what does not fit into the memory of the
+        machine would end the service again at every replay.
     snapshot_every
         Batches from one snapshot to the next.
     """
@@ -57,6 +65,7 @@ class Limits:
     queue: int = 64
     queue_bytes: int = 256 * 2**20
     classes: int = 10_000
+    rows: int = 256
     snapshot_every: int = 1000
 
 
@@ -117,8 +126,9 @@ def as_record(
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise `InputError` unless a text can be shown anywhere."""
-    if not 0 < len(text) <= LONGEST_TEXT or not text.isprintable():
+    """Raise `InputError` unless a text can be shown anywhere: in one line, and as it is written."""
+    unfit = any(category(letter) in UNFIT or letter in TURNS for letter in text)
+    if not 0 < len(text) <= LONGEST_TEXT or not text.strip() or unfit:
         raise InputError(
             f"{what} must be 1 to {LONGEST_TEXT} printable letters: {ascii(text)[:60]} is not."
         )
@@ -228,6 +238,11 @@ class Service:
         RefusalError
             The queue or the disk is full, or the service begins or ends.
         """
+        if len(record.x) > self.limits.rows:
+            raise InputError(
+                f"The batch has {len(record.x)} rows, and this service learns {self.limits.rows} "
+                "at once (--most-rows): send smaller batches."
+            )
         digest = record.digest
         with self._door:
             self.check_ready()
@@ -253,6 +268,12 @@ class Service:
                 self._jobs.append((number, record, done))
                 self._wake.notify()
             return Receipt(number, False, len(self._jobs), done)
+
+    def any_label(self) -> int | str | None:
+        """Return a label that is known, or that waits to be learned; none: there is none yet."""
+        with self._wake:
+            known = [*self.learner.model.labels[:1], *(r.y[0] for _, r, _ in self._jobs if r.y)]
+        return next(iter(known), None)
 
     def _known(self, number: int) -> Future[Outcome]:
         """Return the outcome of a batch that was accepted earlier."""
@@ -398,8 +419,21 @@ class Service:
             done.set_result(outcome)
 
     def _learn(self, number: int, record: Record) -> Outcome:
-        """Learn a record; the same whether it came just now or is replayed."""
-        outcome = self._step(record)
+        """Learn a record; the same whether it came just now or is replayed.
+
+        Raises
+        ------
+        DualmixError
+            The method failed in a way that is no refusal. The record stays in the journal.
+        """
+        try:
+            outcome = self._step(record)
+        except Exception as fault:
+            raise DualmixError(
+                f"Record {number} of the journal in {self.folder} could not be learned "
+                f"({type(fault).__name__}: {fault}). It is kept, with all after it: mend what "
+                "failed and give the same command again."
+            ) from fault
         with self._books:
             if outcome.refused is not None:
                 self.refusals += 1
@@ -432,9 +466,11 @@ class Service:
     def _answer(self, asked: Sequence[Future[None]]) -> None:
         try:
             self._snapshot()
-        except DualmixError as fault:
+        except BaseException as fault:  # whoever waits must hear of it
             for done in asked:
                 done.set_exception(fault)
+            if not isinstance(fault, DualmixError):
+                raise
             return
         for done in asked:
             done.set_result(None)

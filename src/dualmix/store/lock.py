@@ -58,7 +58,8 @@ class Lock:
             except Timeout:
                 raise busy(self._holder(), self.folder) from None
         try:
-            write_bytes(self.folder / HOLDER, json_bytes(note()), follow=False)
+            with suppress(StoreError):  # a full disk has no room for a note, but the lock holds
+                write_bytes(self.folder / HOLDER, json_bytes(note()), follow=False)
             yield
         finally:
             with suppress(OSError):
