@@ -298,11 +298,11 @@ def make(
         name = "mlp" if len(shape) == 1 else REDUCED
     if engine == "native" and name != REDUCED:
         raise ConfigError(
-            f"The native engine has no {name}: give model.engine torch, or model.name {REDUCED}."
+            f"The native engine has no {name}: give --model.engine torch, or --model.name {REDUCED}."
         )
     maker, images = _MAKERS.get(name, (None, name == REDUCED))
     if images and len(shape) != 3:
-        raise ConfigError(f"{name} takes images, not vectors of {shape[0]}: give model.name mlp.")
+        raise ConfigError(f"{name} takes images, not vectors of {shape[0]}: give --model.name mlp.")
     if name == REDUCED:
         network: nn.Module = ReducedResNet18(shape, width, engine)
     elif maker is None:

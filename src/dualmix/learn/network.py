@@ -86,13 +86,13 @@ class Classifier(nn.Module):
         super().__init__()
         if engine == "native" and (precision != "float32" or torch.device(device).type != "cpu"):
             raise ConfigError(
-                "The native engine runs in float32 on a CPU: give model.engine torch, or device "
-                "cpu and precision float32."
+                "The native engine runs in float32 on a CPU: give --model.engine torch, or "
+                "--device cpu and --model.precision float32."
             )
         if engine == "native":
             native.current()
         if mean and len(mean) != shape[0]:
-            raise ConfigError(f"model.mean has {len(mean)} numbers, but the {_rows_of(shape)}.")
+            raise ConfigError(f"--model.mean has {len(mean)} numbers, but the {_rows_of(shape)}.")
         self.shape, self.classes, self.seed = shape, classes, seed
         self.engine, self.frozen, self.unbiased = engine, frozen, unbiased
         self.precision: Literal["float32", "bfloat16"] = precision

@@ -11,11 +11,13 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from torch import nn
 
+from dualmix.config.compose import walk
 from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
-from dualmix.errors import ConfigError, StoreError
+from dualmix.errors import ConfigError, StoreError, naming_arguments
 from dualmix.learn.backbones import REDUCED, make
 from dualmix.learn.common import MemoryLearner, with_answers
 from dualmix.learn.network import Classifier
@@ -193,6 +195,7 @@ def check_device(device: str | torch.device) -> None:
         )
 
 
+@naming_arguments()
 def create(
     name: str,
     shape: Sequence[int],
@@ -264,16 +267,22 @@ def create(
     try:
         method, made = kind(**settings), Model(**network)
     except ValidationError as fault:
-        wrong = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {_shown(e['input'])})"
-            if e["loc"]
-            else e["msg"].removeprefix("Value error, ")
-            for e in fault.errors()
-        ]
-        raise ConfigError(f"Method {name!r} cannot be made: {'; '.join(wrong)}.") from fault
+        wrong = "; ".join(_told(e, kind) for e in fault.errors())
+        end = "" if wrong.endswith((".", "?")) else "."
+        raise ConfigError(f"Method {name!r} cannot be made: {wrong}{end}") from fault
     return build(
         method, shape, classes=classes, seed=seed, model=made, device=device, backbone=backbone
     )
+
+
+def _told(error: ErrorDetails, kind: type[Method]) -> str:
+    """Return what is wrong with an argument of `create`."""
+    path = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        known = [name for name, _ in walk(kind)] + list(Model.model_fields)
+        return f"{path}: no such setting{nearest(path, known)}"
+    told = error["msg"].removeprefix("Value error, ")
+    return f"{path}: {told} (given: {_shown(error['input'])})" if path else told
 
 
 def save(learner: Learner, to: Path | str | BinaryIO) -> None:
