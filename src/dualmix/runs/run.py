@@ -28,7 +28,7 @@ from dualmix.runs.build import build
 from dualmix.runs.events import Began, Ended, Event, Scored, Stepped
 from dualmix.runs.facts import facts
 from dualmix.runs.filing import continues, place, probed, record, results
-from dualmix.runs.probes import measure
+from dualmix.runs.probes import measure, named_operators
 from dualmix.runs.process import resident, settle
 from dualmix.runs.saved import take_over
 from dualmix.store.folder import STEP, Folder
@@ -158,6 +158,7 @@ def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
     config = composed.config
     settle(config.threads)
     order_seed, run_seed = config.seeds()
+    named_operators(config.probes.operators, images.shape)
     order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
     classes = order.classes if config.model.head == "fixed" else None
     learner = build(
