@@ -1,5 +1,10 @@
 """Backbones by name, modules of one's own, frozen ones, weight files, and vectors of any range."""
 
+import importlib.machinery
+import importlib.util
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -191,3 +196,53 @@ def test_a_backbone_can_be_registered(monkeypatch):
     assert float(learner.model.backbone[1].weight.detach().abs().max()) > 0
     with pytest.raises(ConfigError, match="already"):
         register_backbone("tiny")(lambda shape, hidden: nn.Identity())
+
+
+class Timm(types.ModuleType):
+    """What dualmix uses of timm: `list_models`, and `create_model`, which draws from torch's global
+    generator and leaves out the head where `num_classes` is 0.
+    """
+
+    def __init__(self):
+        super().__init__("timm")
+        self.__spec__ = importlib.machinery.ModuleSpec("timm", None)
+
+    def list_models(self):
+        return ["tinynet_x", "other"]
+
+    def create_model(self, name, *, num_classes, in_chans):
+        assert (name, num_classes) == ("tinynet_x", 0)
+        return nn.Sequential(nn.Conv2d(in_chans, 6, 3), nn.BatchNorm2d(6), nn.Flatten())
+
+
+def test_names_of_timm_are_backbones_where_it_is_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", Timm())
+    chance = torch.get_rng_state()
+    one, two = (
+        dualmix.create("er", (2, 6, 6), memory=4, model="tinynet_x", seed=s) for s in (3, 3)
+    )
+    assert torch.equal(torch.get_rng_state(), chance) and one.model.features == 6 * 4 * 4
+    x = np.random.default_rng(0).integers(0, 256, (6, 2, 6, 6), dtype=np.uint8)
+    for learner in (one, two):
+        learner.observe(x, [0, 1] * 3)
+    again = dualmix.load(dualmix.to_bytes(one))
+    for learner in (one, two, again):
+        learner.observe(x, [0, 1] * 3)
+        assert np.array_equal(learner.scores(x), one.scores(x))
+    with pytest.raises(ConfigError, match=r"timm has a backbone 'tinynet_y'.*mean tinynet_x\?"):
+        dualmix.create("er", (2, 6, 6), model="tinynet_y")
+    with pytest.raises(ConfigError, match=r"'tinynet_x' for rows of \(5,\)"):
+        dualmix.create("er", (5,), model="tinynet_x")
+
+
+def test_a_name_without_timm_and_a_timm_that_does_not_load_are_said(monkeypatch, tmp_path):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "timm" else find(n))
+    with pytest.raises(ConfigError, match="'tinynet_x': give .*mlp.*, or install timm"):
+        dualmix.create("er", (2, 6, 6), model="tinynet_x")
+    monkeypatch.undo()
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(ConfigError, match="timm cannot be imported .operator nms does not exist.:"):
+        dualmix.create("er", (2, 6, 6), model="tinynet_x")
