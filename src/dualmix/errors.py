@@ -51,7 +51,7 @@ def worded(text: str) -> str:
     if _at_a_terminal:
         return text
     if _flat.get():
-        text = text.replace("--model.name ", "--model ")
+        text = re.sub(r"--model\.name\b", "--model", text)
     return _FLAG.sub(lambda m: m[1] or ("" if _flat.get() else m[2] or ""), text)
 
 

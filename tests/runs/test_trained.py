@@ -153,3 +153,10 @@ def test_the_page_of_runs_on_vectors_has_no_pictures_and_says_so(tmp_path):
     dualmix.train("er+dualmix", tmp_path / "runs", {**SMALL, **from_file})
     collection = collect(Store(tmp_path / "runs"))
     assert gallery(collection) == Gallery("No pictures: what the runs learned are vectors.")
+
+
+def test_what_train_does_not_take_is_said(tmp_path):
+    with pytest.raises(ConfigError, match=r"train takes no memory: settings are in values"):
+        dualmix.train("er", tmp_path, memory=3)
+    with pytest.raises(ConfigError, match="images must be what from_arrays"):
+        dualmix.train("er", tmp_path, images=(X, Y))

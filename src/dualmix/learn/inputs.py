@@ -142,6 +142,14 @@ def _shape_fault(got: tuple[int, ...], want: Shape) -> str:
     asked = f"(n, {channels}, {height}, {width})"
     if len(got) == 3 and got == want:
         return f"Images must be a batch {asked}, but this is one image {got}: give x[None]."
+    if got == (height, width, channels) or (got == (height, width) and channels == 1):
+        way = "x[None, None]" if len(got) == 2 else "x.transpose(2, 0, 1)[None]"
+        return f"Images must be a batch {asked}, but this is one image {got}: give {way}."
+    if got[1:] == (height, width) and len(got) == 3 and channels > 1:
+        return (
+            f"Images must have {channels} channels {asked}, but they are grey {got}: give "
+            f"x[:, None].repeat({channels}, 1)."
+        )
     if got[1:] == (height, width) and channels == 1:
         return (
             f"Images must be {asked}, but they have no axis for their one channel {got}: give "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -124,6 +125,9 @@ def _network(
 ) -> Classifier:
     if backbone is not None and not isinstance(backbone, nn.Module):
         raise ConfigError(f"backbone must be a torch module, not {_shown(backbone)}.")
+    if backbone is not None and (model.name != "auto" or model.engine == "native"):
+        given = "--model.name" if model.name != "auto" else "--model.engine native"
+        raise ConfigError(f"backbone is the network already: leave out {given}, or backbone.")
     engine = "torch" if backbone is not None else model.resolved(str(device), shape)
     if backbone is None:
         own = model.weights or model.name not in ("auto", REDUCED) or len(shape) != 3
@@ -292,12 +296,20 @@ def save(learner: Learner, to: Path | str | BinaryIO) -> None:
     content = to_bytes(learner)
     if isinstance(to, str | Path):
         write_bytes(Path(to), content)
-    else:
+        return
+    try:
         to.write(content)
+    except (AttributeError, TypeError, io.UnsupportedOperation) as fault:
+        raise StoreError(
+            f"A learner is saved to a path or to a file that is open for writing bytes, not to "
+            f"{_shown(to)}."
+        ) from fault
 
 
 def to_bytes(learner: Learner) -> bytes:
     """Return what `save` writes."""
+    if not isinstance(getattr(learner, "recipe", None), dict):
+        raise StoreError(f"Only a learner that `create` made can be saved, not {_shown(learner)}.")
     return snapshot.state_bytes(state_of(learner))
 
 
@@ -343,7 +355,7 @@ def load(
     if isinstance(path, str | Path):
         state = snapshot.read(Path(path))
     else:
-        content = path if isinstance(path, bytes) else path.read()
+        content = _content(path)
         path = Path("The learner")
         state = snapshot.parse_state(content, path)
     recipe: Any = state.get("recipe")
@@ -397,6 +409,19 @@ def load(
             f"{path} is not a saved learner ({type(fault).__name__}: {str(fault)[:200]})."
         ) from fault
     return learner
+
+
+def _content(given: bytes | BinaryIO) -> bytes:
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    read = getattr(given, "read", None)
+    content = read() if callable(read) else None
+    if not isinstance(content, bytes):
+        raise StoreError(
+            f"A learner is loaded from a path, from bytes or from a file that is open for reading "
+            f"bytes, not from {_shown(given)}."
+        )
+    return content
 
 
 def _labels(names: list[str]) -> list[int] | list[str]:

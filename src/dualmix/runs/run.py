@@ -35,6 +35,8 @@ from dualmix.store.folder import STEP, Folder
 from dualmix.store.opening import open_store
 from dualmix.store.store import Store
 
+OPTIONS = ("fresh", "watch", "stop")
+"""Of `train`."""
 TRACKED = ("tensorboard", "wandb")
 """Folders of trackers in a run's own: they are cleared with it."""
 
@@ -119,6 +121,13 @@ def train(
     >>> images = dualmix.from_arrays(x, y)  # doctest: +SKIP
     >>> dualmix.train("er+dualmix", "runs", {"method.memory": 200}, images=images)  # doctest: +SKIP
     """
+    if odd := options.keys() - OPTIONS:
+        raise ConfigError(
+            f"train takes no {min(odd)}: settings are in values by their path, such as "
+            f"{{'method.memory': 200}}, and options are {', '.join(OPTIONS)}."
+        )
+    if not isinstance(images, Images | None):
+        raise ConfigError("images must be what from_arrays or load_data returned.")
     if isinstance(what, str):
         given = dict(values or {})
         if images is not None and images.name == "arrays":
