@@ -53,14 +53,22 @@ class Features(NamedTuple):
     test_y: NDArray[np.int64]
 
 
-def encode(images: Images, network: Callable[[NDArray[np.uint8]], NDArray[np.float32]]) -> Features:
-    """Return a network's features of the second half of the classes."""
+def encode(
+    images: Images, network: Callable[[NDArray[np.uint8]], NDArray[np.float32]], each: int
+) -> Features:
+    """Return a network's features of the second half of the classes, of the first `each` training
+    images and half as many test images per class.
+    """
     half = len(images.classes) // 2
-    parts = [
-        (network(x[y >= half]), y[y >= half] - half)
-        for x, y in ((images.train_x, images.train_y), (images.test_x, images.test_y))
-    ]
-    return Features(*parts[0], *parts[1])
+    parts: list[Any] = []
+    for x, y, most in (
+        (images.train_x, images.train_y, each),
+        (images.test_x, images.test_y, (each + 1) // 2),
+    ):
+        kept = [np.flatnonzero(y == label)[:most] for label in range(half, 2 * half)]
+        rows = np.sort(np.concatenate(kept))
+        parts += [network(x[rows]), y[rows] - half]
+    return Features(*parts)
 
 
 def trained(images: Images, epochs: int, log: Any = sys.stderr) -> Any:
@@ -197,6 +205,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--root", type=Path, help="folder with cifar-100-python")
     parser.add_argument("--encoder", choices=("own", "efficientnet-lite0"), default="own")
     parser.add_argument("--epochs", type=int, default=14, help="of training an own encoder")
+    parser.add_argument("--each", type=int, default=500, help="training images per class")
     parser.add_argument("--features", type=Path, help="file to keep the features in")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--learners", nargs="*", choices=list(LEARNERS), default=list(LEARNERS))
@@ -207,7 +216,7 @@ def main(words: list[str] | None = None) -> None:
     else:
         images = load(dualmix.Data(name="cifar100", root=given.root))
         own = given.encoder == "own"
-        features = encode(images, trained(images, given.epochs) if own else shipped())
+        features = encode(images, trained(images, given.epochs) if own else shipped(), given.each)
         if given.features:
             np.savez(given.features, **features._asdict())
     notes: list[str] = []

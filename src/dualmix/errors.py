@@ -13,19 +13,19 @@ from typing import Any
 
 _FLAG = re.compile(r"(`[^`]*`)|(?<![^\s(])--((?:model|method)\.)?(?=[a-z])")
 """A command in backticks, which stays, or the beginning of a flag with its group."""
-_at_a_terminal = False
+_terminals: list[None] = []
+"""One for each `naming_flags` that is open."""
 _flat: ContextVar[bool] = ContextVar("flat", default=False)
 
 
 @contextmanager
 def naming_flags() -> Iterator[None]:
     """Let messages of this process name settings as flags: ``--model.width``."""
-    global _at_a_terminal
-    before, _at_a_terminal = _at_a_terminal, True
+    _terminals.append(None)
     try:
         yield
     finally:
-        _at_a_terminal = before
+        _terminals.pop()
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def worded(text: str) -> str:
     >>> worded("give --model.width 8, as `dualmix run er --model.width 8` does")
     'give model.width 8, as `dualmix run er --model.width 8` does'
     """
-    if _at_a_terminal:
+    if _terminals:
         return text
     if _flat.get():
         text = re.sub(r"--model\.name\b", "--model", text)

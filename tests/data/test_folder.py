@@ -164,7 +164,7 @@ def test_strays_are_left_out_on_request_and_counted(tmp_path):
     (base / "train" / "b" / "Thumbs.db").write_text("x")
     assert load(data(tmp_path, base)).notes == ()
     (base / "train" / "a" / "notes.txt").write_text("hello")
-    with pytest.raises(DataError, match=r"train/a/notes\.txt\): .* with --data\.skip true"):
+    with pytest.raises(DataError, match=r"train/a/notes\.txt\): .* with data\.skip true"):
         load(data(tmp_path, base))
     images = load(data(tmp_path, base, skip=True))
     assert images.fingerprint == clean.fingerprint

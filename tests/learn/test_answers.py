@@ -108,5 +108,5 @@ def test_what_is_no_file_for_a_learner_is_said(learner):
     for odd in (None, io.StringIO("x"), 3):
         with pytest.raises(StoreError, match="open for reading bytes, not from"):
             dualmix.load(odd)
-    with pytest.raises(StoreError, match="Only a learner .* not 3"):
+    with pytest.raises(StoreError, match=r"Only a learner .* not 3"):
         dualmix.to_bytes(3)

@@ -205,4 +205,4 @@ def test_the_advice_for_a_shape_works(got, shape, said):
     with pytest.raises(InputError, match=said) as caught:
         as_pixels(x, shape)
     advice = str(caught.value).rpartition("give ")[2].rstrip(".")
-    assert as_pixels(eval(advice, {"x": x, "None": None}), shape).shape[1:] == (*shape[1:], shape[0])
+    assert as_pixels(eval(advice, {"x": x}), shape).shape[1:] == (*shape[1:], shape[0])

@@ -299,7 +299,8 @@ def make(
         name = "mlp" if len(shape) == 1 else REDUCED
     if engine == "native" and name != REDUCED:
         raise ConfigError(
-            f"The native engine has no {name}: give --model.engine torch, or --model.name {REDUCED}."
+            f"The native engine has no {name}: give --model.engine torch, or --model.name "
+            f"{REDUCED}."
         )
     maker, images = _MAKERS.get(name, (None, name == REDUCED))
     if images and len(shape) != 3:

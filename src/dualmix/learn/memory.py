@@ -106,8 +106,8 @@ class Memory:
             most = torch.finfo(torch.float16).max
             if bool((raw.abs() > most).any()):
                 raise InputError(
-                    f"The vectors hold numbers above {most:g}, where float16 ends: make the learner "
-                    "with stored float32, or scale them."
+                    f"The vectors hold numbers above {most:g}, where float16 ends: make the "
+                    "learner with stored float32, or scale them."
                 )
 
     def write(self, placement: Placement, raw: Tensor, y: Tensor) -> None:

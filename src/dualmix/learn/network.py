@@ -22,7 +22,6 @@ from dualmix.learn.memory import floats
 from dualmix.learn.types import Labels, Shape
 from dualmix.rng import generator
 
-
 MANY = 1_000_000
 """Batches after which running statistics have forgotten their start."""
 
