@@ -126,7 +126,8 @@ def shipped(side: int = 160) -> Any:
                 x = block(x)
             return x.mean((2, 3))
 
-    file, axes = io.BytesIO(), {"x": {0: "n"}}
+    file: Any = io.BytesIO()
+    axes = {"x": {0: "n"}}
     like = torch.zeros(1, 3, side, side)
     torch.onnx.export(
         Pooled().eval(), (like,), file, dynamo=False, input_names=["x"], dynamic_axes=axes

@@ -116,10 +116,13 @@ class FeCAMLearner(StatisticsLearner):
         )
         deviations = shrunk.diagonal().sqrt()
         normal = shrunk / deviations[:, None] / deviations
-        factor, fault = torch.linalg.cholesky_ex(normal)
-        if fault:  # nearly singular
-            return torch.linalg.pinv(normal, hermitian=True)
-        return torch.cholesky_inverse(factor)
+        factor, singular = torch.linalg.cholesky_ex(normal)
+        inverse: Tensor = (
+            torch.linalg.pinv(normal, hermitian=True)
+            if singular
+            else torch.cholesky_inverse(factor)
+        )
+        return inverse
 
 
 def _scatter(column: int) -> str:

@@ -95,7 +95,7 @@ def evaluate(
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise InputError(f"every must be a whole number of batches from 1 on, not {every!r}.")
     kept = None if holdout is None else (holdout[0], as_labels(holdout[1], len(holdout[0])))
-    known: set[Label] = set(getattr(learner, "classes_", np.empty(0)).tolist())
+    known: set[Label] = set(getattr(learner, "classes_", ()))
     right: list[NDArray[np.bool_]] = []
     truth: list[Labels] = []
     curve: list[Point] = []
