@@ -270,13 +270,13 @@ def get_method(kind: str, plugin: Any = None) -> type[Method]:
     _load_installed()
     if kind not in _METHODS and isinstance(plugin, str) and plugin:
         raise ConfigError(
-            f"The method {kind!r} is not loaded, which {plugin} defines: add --plugin {plugin} "
+            f"The method {kind!r} is not loaded, which {plugin} defines: add `--plugin {plugin}` "
             "(or call dualmix.registry.load_plugin), or install that package."
         )
     if kind not in _METHODS:
         raise ConfigError(
             f"There is no method {kind!r}{nearest(kind, _METHODS)} (a plugin's methods need "
-            "--plugin)."
+            "`--plugin`, or dualmix.registry.load_plugin)."
         )
     return _METHODS[kind]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ import yaml
 from pydantic import ValidationError
 
 from dualmix.config.compose import compose, lookup, walk
-from dualmix.errors import ConfigError
+from dualmix.errors import ConfigError, naming_flags
 
 
 def fault_of(base: str, flags: dict[str, Any] | None = None) -> str:
-    with pytest.raises(ConfigError) as caught:
+    """Return the sentence at the command line; in Python it is the same without dashes."""
+    with pytest.raises(ConfigError) as caught, naming_flags():
         compose(base, flags)
+    with pytest.raises(ConfigError) as in_python:
+        compose(base, flags)
+    assert str(in_python.value) == re.sub(r"(?<![^\s(])--(?=[a-z])", "", str(caught.value))
     return str(caught.value)
 
 
@@ -204,7 +209,7 @@ def test_unknown_method_and_all_other_faults_at_once() -> None:
 
 
 def test_faults_of_the_command_line_are_listed_with_the_rest() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught, naming_flags():
         compose("er", {"method.memory": "-1"}, ["--seed: needs a value"])
     assert "--seed: needs a value" in str(caught.value)
     assert "--method.memory" in str(caught.value)

@@ -168,7 +168,7 @@ def test_two_names_of_one_setting_are_a_fault() -> None:
         ("method.rehearsed", "it is now method.memory_batch"),
         ("order.size", "it is now stream.batch"),
         ("method.inertia", "it is gone and is always 0.0"),
-        ("method.memroy", "did you mean --method.memory?"),
+        ("method.memroy", "did you mean method.memory?"),
     ],
 )
 def test_a_flag_of_an_old_name_says_what_became_of_it(flag: str, says: str) -> None:

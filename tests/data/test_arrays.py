@@ -104,7 +104,7 @@ def test_faults_are_sentences(tmp_path, changes, says):
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(DataError, match=r"There is no file .*--data\.path"):
+    with pytest.raises(DataError, match=r"There is no file .*data\.path"):
         load(data(tmp_path, tmp_path / "no.npz"))
     with pytest.raises(
         DataError, match="must hold x_train, y_train, x_test, y_test, or x and y, but holds a, b"

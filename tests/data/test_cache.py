@@ -282,7 +282,7 @@ def test_a_root_that_cannot_be_written_uses_the_platform_folder(data, monkeypatc
     monkeypatch.setattr(cache, "_writable", lambda place: False)
     shutil.rmtree(own_cache / "dualmix")
     with pytest.raises(
-        DataError, match=r"point --data\.root or DUALMIX_DATA to a folder that can be written"
+        DataError, match=r"point data\.root or DUALMIX_DATA to a folder that can be written"
     ):
         load(data)
 

@@ -61,7 +61,7 @@ def test_missing_data_gets_one_sentence_with_the_command(tmp_path):
     with pytest.raises(DataError) as caught:
         load(data(tmp_path))
     assert str(caught.value) == (
-        f"CIFAR-100 is not in {tmp_path}: run `dualmix data get cifar100`, or point --data.root or "
+        f"CIFAR-100 is not in {tmp_path}: run `dualmix data get cifar100`, or point data.root or "
         "DUALMIX_DATA to the folder that holds cifar-100-python."
     )
 

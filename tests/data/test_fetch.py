@@ -201,7 +201,7 @@ def test_sets_that_cannot_be_fetched_say_what_to_do(tmp_path):
     for part in ("train", "val", "test"):
         assert f"mini-imagenet-cache-{part}.pkl" in str(caught.value)
     assert str(tmp_path / "mini_imagenet") in str(caught.value)
-    with pytest.raises(DataError, match=r"--data\.path"):
+    with pytest.raises(DataError, match=r"data\.path"):
         fetch.get("folder", tmp_path)
     with pytest.raises(ConfigError, match="choose one of"):
         fetch.get("mnist", tmp_path)

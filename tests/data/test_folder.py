@@ -79,7 +79,7 @@ def test_sizes_must_agree_unless_one_is_given(tmp_path):
     base = tmp_path / "mine"
     makers.picture(base / "a" / "1.png", size=(10, 20))
     makers.picture(base / "a" / "2.png", size=(30, 5))
-    with pytest.raises(DataError, match=r"10x20 and of 30x5 .*--data\.size"):
+    with pytest.raises(DataError, match=r"10x20 and of 30x5 .*data\.size"):
         load(data(tmp_path, base))
     assert load(data(tmp_path, base, size=16)).shape == (3, 16, 16)
 
@@ -124,7 +124,7 @@ def test_a_decompression_bomb_is_unreadable(tmp_path, monkeypatch):
 
 
 def test_layout_faults_say_what_to_do(tmp_path):
-    with pytest.raises(DataError, match=r"There is no folder .*--data\.path"):
+    with pytest.raises(DataError, match=r"There is no folder .*data\.path"):
         load(data(tmp_path, tmp_path / "nowhere"))
     base = tmp_path / "mine"
     base.mkdir()
@@ -164,7 +164,7 @@ def test_strays_are_left_out_on_request_and_counted(tmp_path):
     (base / "train" / "b" / "Thumbs.db").write_text("x")
     assert load(data(tmp_path, base)).notes == ()
     (base / "train" / "a" / "notes.txt").write_text("hello")
-    with pytest.raises(DataError, match=r"train/a/notes\.txt\): .* with --data\.skip true"):
+    with pytest.raises(DataError, match=r"train/a/notes\.txt\): .* with data\.skip true"):
         load(data(tmp_path, base))
     images = load(data(tmp_path, base, skip=True))
     assert images.fingerprint == clean.fingerprint

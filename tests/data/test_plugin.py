@@ -134,7 +134,7 @@ def test_a_set_of_the_users_own_files(tmp_path):
         y = np.arange(len(x)) % 2
         return Decoded(x, y, x, y, ("a", "b"))
 
-    with pytest.raises(ValueError, match=r"needs --data\.path with its file or folder"):
+    with pytest.raises(ValueError, match=r"needs data\.path with its file or folder"):
         Data(name="lines")
     (tmp_path / "my.txt").write_text("1 2 3 4\n5 6 7 8\n")
     images = load(Data(name="lines", root=tmp_path, path=tmp_path / "my.txt"))

@@ -135,10 +135,10 @@ def test_a_class_that_the_data_lack_is_refused() -> None:
 @pytest.mark.parametrize("order", ["shuffled", "fixed", (0, 1, 2, 3, 4, 5)])
 def test_more_tasks_than_classes_are_refused(order: object) -> None:
     with pytest.raises(
-        ConfigError, match=r"tasks is 7.* 6 classes: give --stream.tasks 6 or fewer\."
+        ConfigError, match=r"tasks is 7.* 6 classes: give stream.tasks 6 or fewer\."
     ):
         planned(tasks=7, class_order=order)
-    with pytest.raises(ConfigError, match=r"--stream.tasks 2"):
+    with pytest.raises(ConfigError, match=r"stream.tasks 2"):
         planned(tasks=3, class_order=(1, 2))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dualmix
-from dualmix.errors import InputError
+from dualmix.errors import InputError, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +90,23 @@ def test_running_statistics_without_their_start_answer_after_a_few_batches():
             made.observe(x[start : start + 10], y[start : start + 10])
         right[statistics] = (made.predict(x[80:]) == y[80:]).mean()
     assert right["unbiased"] > 0.85 > right["ref"]
+
+
+def test_a_threshold_is_a_number(learner):
+    for odd in ("a", None, [0.5], float("nan"), 2):
+        with pytest.raises(InputError, match="at_least is a probability from 0 to 1"):
+            learner.predict(X, at_least=odd)
+
+
+def test_what_is_no_file_for_a_learner_is_said(learner):
+    content = dualmix.to_bytes(learner)
+    for same in (bytearray(content), memoryview(content)):
+        assert dualmix.to_bytes(dualmix.load(same)) == content
+    for odd in (None, io.StringIO(), io.BufferedReader(io.BytesIO()), 3):
+        with pytest.raises(StoreError, match="open for writing bytes, not to"):
+            dualmix.save(learner, odd)
+    for odd in (None, io.StringIO("x"), 3):
+        with pytest.raises(StoreError, match="open for reading bytes, not from"):
+            dualmix.load(odd)
+    with pytest.raises(StoreError, match=r"Only a learner .* not 3"):
+        dualmix.to_bytes(3)

@@ -74,11 +74,9 @@ def test_unknown_names(name: str, message: str) -> None:
 
 
 def test_a_wrong_name_is_a_fault_of_the_configuration() -> None:
-    with pytest.raises(
-        ConfigError, match=r"--method\.mix\.augment: there is no augmentation 'blur'"
-    ):
+    with pytest.raises(ConfigError, match=r"method\.mix\.augment: there is no augmentation 'blur'"):
         compose("er+da", {"method.mix.augment": "blur"})
-    with pytest.raises(ConfigError, match=r"--method\.mix\.augment: the strength of a crop"):
+    with pytest.raises(ConfigError, match=r"method\.mix\.augment: the strength of a crop"):
         compose("er+da", {"method.mix.augment": "crop-9"})
     assert (
         compose("er+da", {"method.mix.augment": "crop-1.3"}).config.method.mix.augment == "crop-1.3"

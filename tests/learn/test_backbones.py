@@ -1,5 +1,10 @@
 """Backbones by name, modules of one's own, frozen ones, weight files, and vectors of any range."""
 
+import importlib.machinery
+import importlib.util
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -62,11 +67,11 @@ def test_vectors_of_any_range_are_learned(method, scale):
 
 
 def test_vectors_may_be_kept_in_half_the_room():
-    x, y = vectors(20, scale=1e6)
-    learner = dualmix.create("er", shape=(D,), memory=10, stored="float16", hidden=4)
+    x, y = vectors(20, scale=1e4)
+    learner = dualmix.create("er", shape=(D,), memory=20, stored="float16", hidden=4)
     learner.observe(x, y)
-    kept = learner.memory.x[: len(learner.memory)]
-    assert kept.dtype == torch.float16 and bool(kept.isfinite().all())
+    assert learner.memory.x.dtype == torch.float16
+    np.testing.assert_allclose(learner.memory.x.float(), x, rtol=1e-3)
 
 
 def test_seed_decides_a_networks_weights_and_global_chance_does_not():
@@ -191,3 +196,119 @@ def test_a_backbone_can_be_registered(monkeypatch):
     assert float(learner.model.backbone[1].weight.detach().abs().max()) > 0
     with pytest.raises(ConfigError, match="already"):
         register_backbone("tiny")(lambda shape, hidden: nn.Identity())
+
+
+class Timm(types.ModuleType):
+    """What dualmix uses of timm: `list_models`, and `create_model`, which draws from torch's global
+    generator and leaves out the head where `num_classes` is 0.
+    """
+
+    def __init__(self):
+        super().__init__("timm")
+        self.__spec__ = importlib.machinery.ModuleSpec("timm", None)
+
+    def list_models(self):
+        return ["tinynet_x", "other"]
+
+    def create_model(self, name, *, num_classes, in_chans):
+        assert (name, num_classes) == ("tinynet_x", 0)
+        return nn.Sequential(nn.Conv2d(in_chans, 6, 3), nn.BatchNorm2d(6), nn.Flatten())
+
+
+def test_names_of_timm_are_backbones_where_it_is_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", Timm())
+    chance = torch.get_rng_state()
+    one, two = (
+        dualmix.create("er", (2, 6, 6), memory=4, model="tinynet_x", seed=s) for s in (3, 3)
+    )
+    assert torch.equal(torch.get_rng_state(), chance) and one.model.features == 6 * 4 * 4
+    x = np.random.default_rng(0).integers(0, 256, (6, 2, 6, 6), dtype=np.uint8)
+    for learner in (one, two):
+        learner.observe(x, [0, 1] * 3)
+    again = dualmix.load(dualmix.to_bytes(one))
+    for learner in (one, two, again):
+        learner.observe(x, [0, 1] * 3)
+        assert np.array_equal(learner.scores(x), one.scores(x))
+    with pytest.raises(ConfigError, match=r"timm has a backbone 'tinynet_y'.*mean tinynet_x\?"):
+        dualmix.create("er", (2, 6, 6), model="tinynet_y")
+    with pytest.raises(ConfigError, match=r"'tinynet_x' for rows of \(5,\)"):
+        dualmix.create("er", (5,), model="tinynet_x")
+
+
+def test_a_name_without_timm_and_a_timm_that_does_not_load_are_said(monkeypatch, tmp_path):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "timm" else find(n))
+    with pytest.raises(ConfigError, match=r"'tinynet_x': give .*mlp.*, or install timm"):
+        dualmix.create("er", (2, 6, 6), model="tinynet_x")
+    monkeypatch.undo()
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(ConfigError, match=r"timm cannot be imported .operator nms does not"):
+        dualmix.create("er", (2, 6, 6), model="tinynet_x")
+
+
+@pytest.mark.parametrize("method", ["er", "scr", "dvc", "agem", "gdumb", "er+dualmix"])
+def test_a_frozen_network_stays_as_it_is_from_the_first_batch_on(method):
+    own = nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4))
+    for backbone in (own, None):
+        learner = dualmix.create(
+            method, (D,), memory=10, backbone=backbone, frozen=True, hidden=8, lr=0.01
+        )
+        before = {n: t.clone() for n, t in learner.model.backbone.state_dict().items()}
+        head = learner.model.weight.clone()
+        x, y = vectors(20)
+        learner.observe(x, y)
+        learner.consolidate()
+        learner.predict(x)
+        learner.observe(x, y)
+        after = learner.model.backbone.state_dict()
+        assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+        assert learner.model.weight.shape != head.shape or method == "gdumb"
+
+
+def test_a_network_that_comes_in_evaluation_mode_is_trained_all_the_same():
+    own = nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4)).eval()
+    dualmix.create("er", (D,), memory=4, backbone=own).observe(*vectors(20))
+    assert own[1].num_batches_tracked > 0
+
+
+def test_statistics_that_came_without_their_count_are_answered_as_they_are():
+    """Converted weights often count no batch: the correction must not divide by their start."""
+    own = nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4))
+    own[1].running_mean.fill_(5.0)
+    learner = dualmix.create("er", (D,), memory=4, backbone=own, lr=1e-6)
+    x, y = vectors(20)
+    learner.observe(x, y)
+    with torch.no_grad():
+        want = own.eval()(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(learner.embed(x), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_saved_learner_is_a_file_of_weights(tmp_path):
+    one = dualmix.create("er", (D,), memory=4, hidden=8)
+    x, y = vectors(20)
+    one.observe(x, y)
+    dualmix.save(one, tmp_path / "learner.safetensors")
+    two = dualmix.create(
+        "slda", (D,), model="mlp", hidden=8, weights=tmp_path / "learner.safetensors", frozen=True
+    )
+    np.testing.assert_allclose(two.embed(x), one.embed(x), rtol=1e-6)
+    with pytest.raises(ConfigError, match=r"inner.weight .* the weights of another network"):
+        dualmix.create("slda", (D,), model="mlp", weights=tmp_path / "learner.safetensors")
+
+
+def test_a_network_of_ones_own_leaves_no_choice_of_another():
+    for more, named in (({"model": "mlp"}, "model"), ({"engine": "native"}, "engine native")):
+        with pytest.raises(ConfigError, match=f"leave out {named}, or backbone"):
+            dualmix.create("er", (D,), backbone=Own(), **more)
+
+
+def test_float16_refuses_what_it_cannot_hold_and_nothing_changes():
+    learner = dualmix.create("er", (D,), memory=4, stored="float16")
+    x, y = vectors(20)
+    learner.observe(x, y)
+    before = dualmix.to_bytes(learner)
+    with pytest.raises(dualmix.InputError, match="above 65504, where float16 ends"):
+        learner.observe(x * 1e6, y)
+    assert dualmix.to_bytes(learner) == before

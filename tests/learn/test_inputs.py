@@ -189,3 +189,20 @@ def test_masks_and_odd_tensors_are_refused() -> None:
     for images in (nested, torch.quantize_per_tensor(torch.zeros(2, 1, 8, 8), 1, 0, torch.quint8)):
         with pytest.raises(InputError, match="nested, quantised"):
             as_pixels(images, (1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("got", "shape", "said"),
+    [
+        ((28, 28), (1, 28, 28), r"one image \(28, 28\): give x\[None, None\]"),
+        ((8, 8, 3), (3, 8, 8), r"one image \(8, 8, 3\): give x.transpose\(2, 0, 1\)\[None\]"),
+        ((2, 8, 8), (3, 8, 8), r"grey \(2, 8, 8\): give x\[:, None\].repeat\(3, 1\)"),
+        ((2, 28, 28), (1, 28, 28), r"no axis for their one channel .* give x\[:, None\]"),
+    ],
+)
+def test_the_advice_for_a_shape_works(got, shape, said):
+    x = np.zeros(got, np.uint8)
+    with pytest.raises(InputError, match=said) as caught:
+        as_pixels(x, shape)
+    advice = str(caught.value).rpartition("give ")[2].rstrip(".")
+    assert as_pixels(eval(advice, {"x": x}), shape).shape[1:] == (*shape[1:], shape[0])

@@ -163,7 +163,7 @@ def test_flags_change_a_preset() -> None:
         "er+dualmix", {"method.mix.view": "0", "method.mix.old": "task"}
     ).config.method.mix
     assert (mix.view, mix.enmix, mix.adpmix, mix.old) == (0, 0.2, 0.2, "task")
-    with pytest.raises(ConfigError, match=r"--method\.mix\.alpha"):
+    with pytest.raises(ConfigError, match=r"^method\.mix\.alpha"):
         compose("er+dualmix", {"method.mix.alpha": "0"})
 
 

@@ -55,14 +55,21 @@ def lda(x, y, asked, shrinkage):
     means = np.stack([part.mean(0) for part in parts])
     within = sum((part - part.mean(0)).T @ (part - part.mean(0)) for part in parts) / len(y)
     inverse = np.linalg.inv((1 - shrinkage) * within + shrinkage * np.eye(x.shape[1]))
-    return asked @ inverse @ means.T - np.einsum("kd,de,ke->k", means, inverse, means) / 2
+    found = asked @ inverse @ means.T - np.einsum("kd,de,ke->k", means, inverse, means) / 2
+    return found - found.mean(1, keepdims=True)
+
+
+def centred(learner, x):
+    """Return scores without what all classes share, which no answer depends on."""
+    found = scored(learner, x)
+    return found - found.mean(1, keepdims=True)
 
 
 def test_slda_is_linear_discriminant_analysis_of_all_rows():
     x, y = rows()
     asked, _ = rows(50, seed=1)
     want = lda(x, y, asked.astype(np.float64), 1e-3)
-    got = scored(streamed("slda", x, y, shrinkage=1e-3), asked)
+    got = centred(streamed("slda", x, y, shrinkage=1e-3), asked)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
 
 
@@ -118,7 +125,7 @@ def test_randumb_is_discriminant_analysis_of_random_fourier_features():
         return np.sqrt(2 / 40) * np.cos(unit @ frequencies + phases)
 
     want = lda(mapped(x), y, mapped(asked), 1e-2)
-    np.testing.assert_allclose(scored(learner, asked), want, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(centred(learner, asked), want, rtol=1e-4, atol=1e-3)
 
 
 def test_random_fourier_features_stand_for_the_kernel():
@@ -147,6 +154,42 @@ def test_hits_are_counted_before_the_batch_is_added(name):
         right = (learner.predict(x[now]) == y[now]).sum() if start else 0
         assert 1 - float(learner.observe(x[now], y[now])) == pytest.approx(right / 10)
         assert int(learner.hits) == right
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("scale", "shift"), [(1e6, -5e6), (-1e6, 0.0), (1e15, 1e15), (1.0, 1e4)])
+def test_vectors_of_any_large_range_are_answered(name, scale, shift):
+    x, y = rows(400)
+    x, y, asked, wanted = x[:300], y[:300], x[300:], y[300:]
+    known, wide = streamed(name, x, y), streamed(name, x * scale + shift, y)
+    right = (wide.predict(asked * scale + shift) == wanted).mean()
+    assert np.isfinite(wide.predict_proba(asked * scale + shift)).all()
+    assert right > 0.5 * (known.predict(asked) == wanted).mean()
+
+
+def test_slda_of_small_numbers_far_from_zero_is_no_worse_than_the_nearest_mean():
+    x, y = rows(300)
+    x = x * 1e-3 + 3
+    near, said = (streamed(name, x, y).predict(x) for name in ("ncm", "slda"))
+    assert (said == y).mean() >= (near == y).mean() > 0.6
+
+
+def test_fecam_inverts_only_what_has_changed(monkeypatch):
+    x, y = rows()
+    learner = streamed("fecam", x, y)
+    learner.predict(x)
+    asked = []
+    invert = learner._inverse
+    monkeypatch.setattr(learner, "_inverse", lambda c: asked.append(1) or invert(c))
+    learner.predict(x)
+    assert not asked
+    learner.observe(x[y == 2][:3], [2, 2, 2])
+    changed = learner.scores(x)
+    assert len(asked) == 1
+    again = dualmix.load(dualmix.to_bytes(learner))
+    assert np.array_equal(again.scores(x), changed)
+    again.load_state_dict(streamed("fecam", -x, y).state_dict())
+    assert np.array_equal(again.scores(x), streamed("fecam", -x, y).scores(x))
 
 
 @pytest.mark.parametrize("demand", sorted(testing.CHECKS))

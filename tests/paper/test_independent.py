@@ -66,7 +66,7 @@ def test_wrong_words_are_answered() -> None:
         grids.jobs("survey", methods=["er-ncn"])
     with pytest.raises(ConfigError, match="cifar100 alone"):
         grids.jobs("scr-paper", data=["mini_imagenet"])
-    with pytest.raises(ConfigError, match="leave --memory out"):
+    with pytest.raises(ConfigError, match="leave memory out"):
         grids.jobs("ladder", memory=[1000])
     with pytest.raises(ConfigError, match="did you mean ladder"):
         grids.jobs("lader")

@@ -123,7 +123,7 @@ def test_another_run_of_a_name_needs_a_word(runs: Path, tmp_path: Path) -> None:
     (folder, *_) = opened(runs)
     archive([folder], tmp_path)
     (folder.path / "times.json").write_text('{"train_seconds": 7.0}')
-    with pytest.raises(StoreError, match="--replace"):
+    with pytest.raises(StoreError, match="replace"):
         archive([folder], tmp_path)
     assert archive([folder], tmp_path, replace=True) == [folder.path.name]
     assert dict(collect(open_store(tmp_path)).runs[0].times) == {"train_seconds": 7.0}

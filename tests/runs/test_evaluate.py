@@ -75,3 +75,12 @@ def test_two_lines_do_on_real_digits():
     found = dualmix.evaluate(learner, stream, holdout=holdout)
     assert found.accuracy > 0.75 and found.holdout > 0.85
     assert sorted(found.per_class) == list(range(10))
+
+
+def test_a_learner_that_knows_classes_is_asked_from_the_first_batch_on():
+    x, y = np.eye(4, 3) * 5, np.arange(4)
+    learner = dualmix.create("ncm", shape=(3,))
+    learner.observe(x, y)
+    assert dualmix.evaluate(learner, [(x, y)]).accuracy == 1
+    with pytest.raises(InputError, match="pairs of rows and labels"):
+        dualmix.evaluate(learner, [x])

@@ -55,7 +55,7 @@ def test_a_run_files_it_after_the_last_task_only(tmp_path) -> None:
 
 
 def test_it_needs_probes() -> None:
-    with pytest.raises(ValidationError, match=r"add --probes\.on true"):
+    with pytest.raises(ValidationError, match=r"add probes\.on true"):
         Probes(linear=True)
 
 

@@ -375,7 +375,7 @@ def test_without_a_good_snapshot_nothing_is_guessed(
     for path in folder.path.glob("snapshot-*"):
         path.write_bytes(path.read_bytes()[:-1])
     before = {p.name: p.read_bytes() for p in folder.path.iterdir()}
-    with pytest.raises(StoreError, match="--fresh"):
+    with pytest.raises(StoreError, match="with fresh"):
         run(composed, store)
     assert before == {p.name: p.read_bytes() for p in folder.path.iterdir()}
     assert not folder.done
@@ -479,7 +479,7 @@ def test_a_damaged_result_is_refused_by_name(
     folder = run(tiny(), Store(tmp_path)).folder
     content = (folder.path / name).read_bytes()
     (folder.path / name).write_bytes(content.replace(content[-20:], b"1" * 20))
-    with pytest.raises(StoreError, match=f"{name} is not as the run wrote it.*--fresh"):
+    with pytest.raises(StoreError, match=f"{name} is not as the run wrote it.*fresh"):
         run(tiny(), Store(tmp_path))
     assert not serves(folder, tiny())
     assert files(run(tiny(), Store(tmp_path), fresh=True).folder) == whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,9 @@ from safetensors.torch import save_file
 import dualmix
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError, DataError, InputError
+from dualmix.report.gallery import Gallery, gallery
+from dualmix.runs.collect import collect
+from dualmix.store.store import Store
 
 D = 6
 RNG = np.random.default_rng(0)
@@ -128,3 +133,30 @@ def test_weights_stand_in_the_key_by_their_content(tmp_path):
     assert dualmix.load(dualmix.to_bytes(learner)).model.features == 3
     with pytest.raises(ConfigError, match="cannot be read"):
         compose("er", {"model.weights": one})
+
+
+def test_probes_measure_vectors_and_refuse_what_is_for_images(tmp_path):
+    asked = {"probes.on": True, "probes.draws": 2, "probes.linear": True}
+    named = {**asked, "probes.operators": ["noise", "standard", "enmix"]}
+    result, _ = trained(tmp_path, NAMES, "er+dualmix", **named)
+    last = json.loads((result.folder.path / "probes.json").read_text())[-1]
+    assert {"noise", "standard", "enmix"} <= set(last["operators"])
+    assert all(np.isfinite(one["covariance"]) for one in last["operators"].values())
+    with pytest.raises(ConfigError, match="flip is for images, but the learner is for vectors"):
+        trained(tmp_path, NAMES, "er+dualmix", **{**asked, "probes.operators": ["flip"]})
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_the_page_of_runs_on_vectors_has_no_pictures_and_says_so(tmp_path):
+    np.savez(tmp_path / "v.npz", x=X, y=NAMES)
+    from_file = {"data.name": "arrays", "data.path": str(tmp_path / "v.npz")}
+    dualmix.train("er+dualmix", tmp_path / "runs", {**SMALL, **from_file})
+    collection = collect(Store(tmp_path / "runs"))
+    assert gallery(collection) == Gallery("No pictures: what the runs learned are vectors.")
+
+
+def test_what_train_does_not_take_is_said(tmp_path):
+    with pytest.raises(ConfigError, match=r"train takes no memory: settings are in values"):
+        dualmix.train("er", tmp_path, memory=3)
+    with pytest.raises(ConfigError, match="images must be what from_arrays"):
+        dualmix.train("er", tmp_path, images=(X, Y))

@@ -84,7 +84,7 @@ def test_a_search_leaves_alone_what_is_fixed_and_what_must_be_asked_for(tmp_path
         ({}, ("method.mix.kappa",), "it has no range"),
         ({"method.lr": 0.1}, ("method.lr",), "is not tuned"),
         ({"stream.validation": 0}, (), "must not be chosen by test images"),
-        ({"stream.first": None}, (), "--stream.first"),
+        ({"stream.first": None}, (), "stream.first"),
     ],
 )
 def test_what_cannot_be_tuned_is_explained(

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dualmix.errors import ConfigError, DualmixError
+from dualmix.errors import ConfigError, DualmixError, naming_flags
 
 if TYPE_CHECKING:
     from dualmix.cli.parser import AddCommands
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None, extra: AddCommands | None = Non
     protect_loading()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _dispatch(words, extra)
+        with naming_flags():
+            code = _dispatch(words, extra)
     except DualmixError as fault:
         tell(str(fault))
         code = USER_FAULT

@@ -13,6 +13,7 @@ from dualmix.config.migrate import first_names
 from dualmix.data.config import Data
 from dualmix.data.stream import Stream
 from dualmix.engine.library import available
+from dualmix.errors import worded
 from dualmix.learn.augment import check_name
 from dualmix.learn.types import Shape
 from dualmix.plugins import code_of
@@ -22,6 +23,7 @@ from dualmix.settings import Settings, setting
 RESULTS_VERSION = 1
 """Raised when a change of code or of a default changes the results of the same settings."""
 
+UNMEASURED = "measured only if probes are on: add --probes.on true"
 MethodT = TypeVar("MethodT", bound=Method)
 
 
@@ -153,9 +155,9 @@ class Probes(Settings):
     @model_validator(mode="after")
     def _measured_at_all(self) -> Probes:
         if self.operators and not self.on:
-            raise ValueError("operators are measured only if probes are on: add --probes.on true")
+            raise ValueError(worded(f"operators are {UNMEASURED}"))
         if self.linear and not self.on:
-            raise ValueError("linear is measured only if probes are on: add --probes.on true")
+            raise ValueError(worded(f"linear is {UNMEASURED}"))
         return self
 
 

@@ -10,6 +10,7 @@ from pydantic import field_validator, model_validator
 
 from dualmix.data.catalog import DATASETS, load_installed
 from dualmix.data.source import Fit
+from dualmix.errors import worded
 from dualmix.settings import Settings, setting
 
 
@@ -72,25 +73,28 @@ class Data(Settings):
 
     @model_validator(mode="after")
     def _path_fits(self) -> Self:
+        if fault := self._fault():
+            raise ValueError(worded(fault))
+        return self
+
+    def _fault(self) -> str | None:
         own = DATASETS[self.name].own
         if own and self.path is None:
             what = {"folder": "the folder of your images", "arrays": "your .npz file"}
-            raise ValueError(
+            return (
                 f"the data set {self.name!r} needs --data.path with "
                 f"{what.get(self.name, 'its file or folder')}."
             )
         if not own and self.path is not None:
-            raise ValueError(
+            return (
                 f"--data.path is for your own images, not for {self.name!r}: choose --data.name "
                 f"folder or arrays, or use --data.root for the folder that holds {self.name}."
             )
         if self.skip and not DATASETS[self.name].mixed:
-            raise ValueError(f"--data.skip is for --data.name folder, not for {self.name!r}.")
+            return f"--data.skip is for --data.name folder, not for {self.name!r}."
         if self.fit != "squeeze" and self.size is None:
-            raise ValueError(
-                f"--data.fit {self.fit} says how images get to one size: give --data.size too."
-            )
-        return self
+            return f"--data.fit {self.fit} says how images get to one size: give --data.size too."
+        return None
 
 
 def describe_names() -> None:

@@ -18,6 +18,7 @@ from dualmix import engine as native
 from dualmix.errors import ConfigError
 from dualmix.learn.arithmetic import Engine
 from dualmix.learn.types import Shape
+from dualmix.registry import nearest
 from dualmix.rng import generator
 
 REDUCED = "reduced-resnet18"
@@ -298,11 +299,12 @@ def make(
         name = "mlp" if len(shape) == 1 else REDUCED
     if engine == "native" and name != REDUCED:
         raise ConfigError(
-            f"The native engine has no {name}: give model.engine torch, or model.name {REDUCED}."
+            f"The native engine has no {name}: give --model.engine torch, or --model.name "
+            f"{REDUCED}."
         )
     maker, images = _MAKERS.get(name, (None, name == REDUCED))
     if images and len(shape) != 3:
-        raise ConfigError(f"{name} takes images, not vectors of {shape[0]}: give model.name mlp.")
+        raise ConfigError(f"{name} takes images, not vectors of {shape[0]}: give --model.name mlp.")
     if name == REDUCED:
         network: nn.Module = ReducedResNet18(shape, width, engine)
     elif maker is None:
@@ -322,12 +324,18 @@ def _from_timm(name: str, shape: Shape) -> nn.Module:
             f"There is no backbone {name!r}: give {', '.join(names())}, or install timm for the "
             "names of its models."
         )
-    import timm
-
-    if len(shape) != 3 or name not in timm.list_models():
+    try:
+        import timm
+    except Exception as fault:  # a torchvision that does not fit torch may raise anything
         raise ConfigError(
-            f"Neither dualmix nor timm has a backbone {name!r} for rows of {shape}: give "
-            f"{', '.join(names())} or a name of timm.list_models()."
+            f"There is no backbone {name!r} of dualmix's, and timm cannot be imported "
+            f"({str(fault).splitlines()[0][:200]}): mend timm, or give {', '.join(names())}."
+        ) from fault
+    models = timm.list_models()
+    if len(shape) != 3 or name not in models:
+        raise ConfigError(
+            f"Neither dualmix nor timm has a backbone {name!r} for rows of {shape}"
+            f"{nearest(name, models)}: give {', '.join(names())} or a name of timm.list_models()."
         )
     with torch.random.fork_rng(devices=[]):  # timm draws from torch's global generator
         network: nn.Module = timm.create_model(name, num_classes=0, in_chans=shape[0])

@@ -54,6 +54,7 @@ def take_in(parts: Parts, x: ImagesLike, y: LabelsLike) -> Arrival:
     changes nothing.
     """
     raw = as_rows(x, parts.model.shape)
+    parts.memory.check(raw)
     columns = parts.model.admit(as_labels(y, len(raw)))
     parts.ages.note(columns.numpy())
     return Arrival(raw, columns, Batch(parts.model.pixels(raw), columns.to(parts.model.device)))
@@ -172,7 +173,7 @@ class MemoryLearner:
         """Take a step for each batch of one pass over the memory, its gradient times `share`.
 
         The review trick: Mai et al., 2022, arXiv:2101.10423."""
-        self.network.train()
+        self.model.train()
         for old in memory_batches(self.memory, size, self.rng["review"]):
             self.network.zero_grad()
             lost = share * loss(old)

@@ -140,8 +140,16 @@ def _rounded(x: Tensor) -> Tensor:
 def _shape_fault(got: tuple[int, ...], want: Shape) -> str:
     channels, height, width = want
     asked = f"(n, {channels}, {height}, {width})"
-    if len(got) == 3 and got == want:
-        return f"Images must be a batch {asked}, but this is one image {got}: give x[None]."
+    one = {(height, width, channels): "x.transpose(2, 0, 1)[None]", want: "x[None]"}
+    if channels == 1:
+        one[height, width] = "x[None, None]"
+    if got in one:
+        return f"Images must be a batch {asked}, but this is one image {got}: give {one[got]}."
+    if got[1:] == (height, width) and len(got) == 3 and channels > 1:
+        return (
+            f"Images must have {channels} channels {asked}, but they are grey {got}: give "
+            f"x[:, None].repeat({channels}, 1)."
+        )
     if got[1:] == (height, width) and channels == 1:
         return (
             f"Images must be {asked}, but they have no axis for their one channel {got}: give "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from dualmix.errors import ConfigError
+from dualmix.errors import ConfigError, InputError
 from dualmix.learn.lazy import F, torch
 from dualmix.learn.types import Batch, Placement, Shape, Slots
 
@@ -26,10 +26,7 @@ def floats(raw: Tensor) -> Tensor:
 
 
 def _kept(rows: Tensor, table: Tensor) -> Tensor:
-    """Return rows as a table keeps them: float16 ends at 65504, and what is beyond is cut there."""
-    if table.dtype == torch.float16:
-        most = torch.finfo(torch.float16).max
-        rows = rows.clamp(-most, most)
+    """Return rows as a table keeps them."""
     return rows.to(table)
 
 
@@ -102,6 +99,16 @@ class Memory:
         index = torch.from_numpy(slots)
         rows = self.x.index_select(0, index.to(self.x.device))
         return Batch(floats(rows), self.y[index].to(self.x.device))
+
+    def check(self, raw: Tensor) -> None:
+        """Raise `InputError` for rows with numbers that the table cannot hold."""
+        if self.x.dtype == torch.float16:
+            most = torch.finfo(torch.float16).max
+            if bool((raw.abs() > most).any()):
+                raise InputError(
+                    f"The vectors hold numbers above {most:g}, where float16 ends: make the "
+                    "learner with stored float32, or scale them."
+                )
 
     def write(self, placement: Placement, raw: Tensor, y: Tensor) -> None:
         """File rows as an update decided; where two rows share a slot the later one stays.

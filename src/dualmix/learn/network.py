@@ -22,6 +22,9 @@ from dualmix.learn.memory import floats
 from dualmix.learn.types import Labels, Shape
 from dualmix.rng import generator
 
+MANY = 1_000_000
+"""Batches after which running statistics have forgotten their start."""
+
 
 class Classifier(nn.Module):
     """Backbone and linear head over raw labels, which take head columns in the order in which they
@@ -86,13 +89,13 @@ class Classifier(nn.Module):
         super().__init__()
         if engine == "native" and (precision != "float32" or torch.device(device).type != "cpu"):
             raise ConfigError(
-                "The native engine runs in float32 on a CPU: give model.engine torch, or device "
-                "cpu and precision float32."
+                "The native engine runs in float32 on a CPU: give --model.engine torch, or "
+                "--device cpu and --model.precision float32."
             )
         if engine == "native":
             native.current()
         if mean and len(mean) != shape[0]:
-            raise ConfigError(f"model.mean has {len(mean)} numbers, but the {_rows_of(shape)}.")
+            raise ConfigError(f"--model.mean has {len(mean)} numbers, but the {_rows_of(shape)}.")
         self.shape, self.classes, self.seed = shape, classes, seed
         self.engine, self.frozen, self.unbiased = engine, frozen, unbiased
         self.precision: Literal["float32", "bfloat16"] = precision
@@ -107,8 +110,10 @@ class Classifier(nn.Module):
             initialise(self.backbone, seed)
         else:
             self.backbone = backbone
+            _count_statistics(backbone)
             self._initial = copy.deepcopy(backbone.state_dict())
         self.backbone.requires_grad_(not frozen)
+        self.train()
         self.features = length_of(self.backbone, shape)
         self.weight = nn.Parameter(torch.empty(0, self.features))
         self.bias = nn.Parameter(torch.empty(0))
@@ -257,6 +262,20 @@ class Classifier(nn.Module):
             fresh = torch.from_numpy(np.stack(rows)).to(self.device)
             self.weight = nn.Parameter(_longer(self.weight.detach(), fresh[:, :-1]))
             self.bias = nn.Parameter(_longer(self.bias.detach(), fresh[:, -1]))
+
+
+def _count_statistics(backbone: nn.Module) -> None:
+    """Let batch-norms that come with statistics, but with a count of 0 batches, as converted
+    weights have them, say that many batches made them: nothing of the start at 0 and 1 is left.
+    """
+    for norm in backbone.modules():
+        if not isinstance(norm, nn.modules.batchnorm._BatchNorm):
+            continue
+        mean, spread, tracked = norm.running_mean, norm.running_var, norm.num_batches_tracked
+        if mean is None or spread is None or tracked is None or int(tracked):
+            continue
+        if bool((mean != 0).any()) or bool((spread != 1).any()):
+            tracked.fill_(MANY)
 
 
 def _rows_of(shape: Shape) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from dualmix.learn.network import Classifier
 
+LEAST_SHARE = 1e-12
+"""Of the mean variance, in a covariance: rounding could make one of large numbers singular."""
 Sums = dict[str, "Tensor"]
 Scorer = Callable[["Tensor"], "Tensor"]
 
@@ -145,10 +147,16 @@ class Discriminant(StatisticsLearner):
     def solved(self, sums: Sums) -> Scorer:
         """Score by w x + b with w = P m and b = -m P m / 2, where P is the inverse of the shrunk
         covariance (Hayes and Kanan, 2020, arXiv:1909.01520, section 3).
+
+        Rows and means m are taken from the mean of all rows, which adds the same to all scores of a
+        row: vectors far from zero would lose their digits.
         """
-        covariance = (1 - self.shrinkage) * sums["scatter"] / sums["counts"].sum().clamp(min=1)
-        covariance.diagonal().add_(self.shrinkage)
-        means = sums["means"]
-        weights = torch.cholesky_solve(means.T, torch.linalg.cholesky(covariance))
-        bias = -(means * weights.T).sum(1) / 2
-        return lambda features: features @ weights + bias
+        counts, means = sums["counts"], sums["means"]
+        covariance = (1 - self.shrinkage) * sums["scatter"] / counts.sum().clamp(min=1)
+        least = LEAST_SHARE * covariance.diagonal().mean()
+        covariance.diagonal().add_(self.shrinkage + least)
+        centre = counts @ means / counts.sum().clamp(min=1)
+        apart = means - centre
+        weights = torch.cholesky_solve(apart.T, torch.linalg.cholesky(covariance))
+        bias = -(apart * weights.T).sum(1) / 2
+        return lambda features: (features - centre) @ weights + bias

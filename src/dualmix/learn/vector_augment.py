@@ -19,8 +19,8 @@ NAMES = ("noise", "dropout")
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Add normal noise whose deviation is `strength` times the root mean square of the vector, so
-    that it fits vectors of any range.
+    """Add normal noise whose deviation is `strength` times that of each number over the batch, so
+    that it fits vectors of any range, wherever their zero is.
     """
 
     strength: float = STRENGTH
@@ -28,19 +28,21 @@ class Noise:
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Return noisy vectors."""
         drawn = torch.from_numpy(rng.standard_normal(tuple(x.shape), np.float32)).to(x.device)
-        return x + self.strength * x.square().mean(1, keepdim=True).sqrt() * drawn
+        return x + self.strength * x.std(0, correction=0) * drawn
 
 
 @dataclass(frozen=True, slots=True)
 class Dropout:
-    """Set each number to 0 with probability `p`, and divide the others by 1 - p."""
+    """Set each number to its mean over the batch with probability `p`: zero would be far outside
+    of vectors that do not lie around it.
+    """
 
     p: float = STRENGTH
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return vectors with zeros."""
+        """Return vectors with means."""
         kept = torch.from_numpy(rng.random(tuple(x.shape), np.float32) >= self.p).to(x.device)
-        return x * kept / (1 - self.p)
+        return torch.where(kept, x, x.mean(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class NoiseAndDropout:
     """Both, each of its usual strength: what the standard augmentation is for vectors."""
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return noisy vectors with zeros."""
+        """Return noisy vectors with means."""
         return Dropout()(Noise()(x, rng), rng)
 
 

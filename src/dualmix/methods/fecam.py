@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dualmix.learn.lazy import torch
 from dualmix.learn.statistics import Scorer, StatisticsLearner, Sums, scattered
-from dualmix.learn.types import Learner
+from dualmix.learn.types import Learner, State
 from dualmix.registry import Method, register
 from dualmix.settings import setting
 
@@ -34,15 +34,10 @@ class FeCAMLearner(StatisticsLearner):
     def __init__(
         self, model: Classifier, rng: Rng, tukey: float, shrink: tuple[float, float]
     ) -> None:
-        length = model.features
-        start = torch.zeros(len(model.weight), length, dtype=torch.float64)
-        sums = {
-            "means": start,
-            "counts": start.new_zeros(len(start)),
-            "scatter": start.new_zeros(len(start), length, length),
-        }
-        super().__init__(model, rng, sums)
+        start = torch.zeros(len(model.weight), model.features, dtype=torch.float64)
+        super().__init__(model, rng, {"means": start, "counts": start.new_zeros(len(start))})
         self.tukey, self.shrink = tukey, shrink
+        self._inverses: dict[str, tuple[Tensor, Tensor]] = {}
 
     def mapped(self, features: Tensor) -> Tensor:
         """Return features to the power `tukey` (the paper's section 3.3; its features are not
@@ -51,40 +46,87 @@ class FeCAMLearner(StatisticsLearner):
         return features.sign() * features.abs().pow(self.tukey)
 
     def added(self, sums: Sums, features: Tensor, y: Tensor) -> Sums:
-        """Return means, counts and scatters with a batch."""
+        """Return means, counts and the scatters of the batch's classes with a batch."""
         counts, means, rows = scattered(
             self.by_class(sums["counts"]), self.by_class(sums["means"]), features, y
         )
-        scatter = self.by_class(sums["scatter"]).clone()
-        for column, part in rows:
-            scatter[column] += part.T @ part
-        return {"means": means, "counts": counts, "scatter": scatter}
+        fresh = {
+            _scatter(column): part.T @ part + sums.get(_scatter(column), torch.zeros(()))
+            for column, part in rows
+        }
+        return {**sums, "means": means, "counts": counts, **fresh}
 
     def solved(self, sums: Sums) -> Scorer:
         """Score by the negative squared Mahalanobis distance, with shrunk and normalised
-        covariances (the paper's Eqs. 7 to 9).
-        """
-        means, length = sums["means"], sums["means"].shape[1]
-        covariance = sums["scatter"] / (sums["counts"] - 1).clamp(min=1)[:, None, None]
-        variances = covariance.diagonal(dim1=1, dim2=2)
-        within = variances.mean(1)
-        off = length * (length - 1)
-        between = (covariance.sum((1, 2)) - variances.sum(1)) / max(off, 1)
-        identity = torch.eye(length, dtype=torch.float64, device=means.device)
-        shrunk = (
-            covariance
-            + self.shrink[0] * torch.where(within > 0, within, 1.0)[:, None, None] * identity
-            + self.shrink[1] * between[:, None, None] * (1 - identity)
-        )
-        deviations = shrunk.diagonal(dim1=1, dim2=2).sqrt()
-        normal = shrunk / deviations[:, :, None] / deviations[:, None, :]
-        inverse = torch.linalg.pinv(normal, hermitian=True)
+        covariances (the paper's Eqs. 7 to 9); a class without rows is infinitely far.
+
+        The inverse of a class is computed again only when its rows have changed."""
+        means = sums["means"]
+        inverses = {}
+        for column, count in enumerate(sums["counts"].tolist()):
+            name = _scatter(column)
+            if count:
+                known = self._inverses.get(name)
+                if known is None or known[0] is not sums[name]:
+                    known = sums[name], self._inverse(sums[name] / max(count - 1, 1))
+                inverses[name] = known
+        self._inverses = inverses
 
         def score(features: Tensor) -> Tensor:
-            apart = features[:, None] - means
-            return -torch.einsum("nkd,kde,nke->nk", apart, inverse, apart)
+            far = features.new_full((len(features), len(means)), -torch.inf)
+            for column, mean in enumerate(means):
+                if (known := inverses.get(_scatter(column))) is not None:
+                    apart = features - mean
+                    far[:, column] = -(apart @ known[1] * apart).sum(1)
+            return far
 
         return score
+
+    def state_dict(self) -> State:
+        """Return what every learner returns, and the sums, with the scatters of all classes as
+        one.
+        """
+        state = super().state_dict()
+        means = self.sums["means"]
+        empty = means.new_zeros(means.shape[1], means.shape[1])
+        scatters = [self.sums.get(_scatter(column), empty) for column in range(len(means))]
+        whole = torch.stack(scatters) if scatters else empty[None][:0]
+        return {
+            **state,
+            "sums": {"means": means, "counts": self.sums["counts"], "scatter": whole},
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        super().load_state_dict(state)
+        for column, scatter in enumerate(self.sums.pop("scatter")):
+            if self.sums["counts"][column]:
+                self.sums[_scatter(column)] = scatter
+
+    def _inverse(self, covariance: Tensor) -> Tensor:
+        length = len(covariance)
+        variances = covariance.diagonal()
+        within = float(variances.mean()) or 1.0
+        between = (covariance.sum() - variances.sum()) / max(length * (length - 1), 1)
+        identity = torch.eye(length, dtype=torch.float64, device=covariance.device)
+        shrunk = (
+            covariance
+            + self.shrink[0] * within * identity
+            + self.shrink[1] * between * (1 - identity)
+        )
+        deviations = shrunk.diagonal().sqrt()
+        normal = shrunk / deviations[:, None] / deviations
+        factor, singular = torch.linalg.cholesky_ex(normal)
+        inverse: Tensor = (
+            torch.linalg.pinv(normal, hermitian=True)
+            if singular
+            else torch.cholesky_inverse(factor)
+        )
+        return inverse
+
+
+def _scatter(column: int) -> str:
+    return f"scatter.{column}"
 
 
 @register("fecam", cite="Goswami et al., 2023, arXiv:2309.14062")

@@ -141,7 +141,7 @@ class SCRLearner(MemoryLearner):
         arrival = take_in(self, x, y)
         new = arrival.batch
         self.means = None
-        self.network.train()
+        self.model.train()
         loss, self.hits = torch.zeros((), device=new.x.device), torch.zeros_like(self.hits)
         for iteration in range(self.iterations if len(self.memory) else 0):
             old = self.memory[self.retrieve(self.memory, new, self.model, self.rng["retrieve"])]

@@ -59,7 +59,7 @@ class Gallery:
 
 def gallery(collection: Collection) -> Gallery:
     """Return a batch of the data that the runs saw, if those are on this machine."""
-    faults = []
+    faults, vectors = [], False
     for run in sorted(
         collection.runs, key=lambda run: (not run.label.endswith("+dualmix"), run.label)
     ):
@@ -76,9 +76,12 @@ def gallery(collection: Collection) -> Gallery:
         except (DualmixError, ValueError):
             faults.append(place)
             continue
-        if images.fingerprint == run.content.fingerprint:
+        if images.fingerprint == run.content.fingerprint and len(images.shape) == 3:
             return _drawn(run, images)
+        vectors = vectors or len(images.shape) == 1
         faults.append(place)
+    if vectors:
+        return Gallery("No pictures: what the runs learned are vectors.")
     names = ", ".join(sorted({name for name, _ in faults})) or "any data"
     return Gallery(
         f"No pictures: the images of the runs ({names}) are not on this machine; DUALMIX_DATA can "

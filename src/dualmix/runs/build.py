@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,13 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from torch import nn
 
+from dualmix.config.compose import walk
 from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
-from dualmix.errors import ConfigError, StoreError
+from dualmix.errors import ConfigError, StoreError, naming_arguments
 from dualmix.learn.backbones import REDUCED, make
 from dualmix.learn.common import MemoryLearner, with_answers
 from dualmix.learn.network import Classifier
@@ -122,6 +125,9 @@ def _network(
 ) -> Classifier:
     if backbone is not None and not isinstance(backbone, nn.Module):
         raise ConfigError(f"backbone must be a torch module, not {_shown(backbone)}.")
+    if backbone is not None and (model.name != "auto" or model.engine == "native"):
+        given = "--model.name" if model.name != "auto" else "--model.engine native"
+        raise ConfigError(f"backbone is the network already: leave out {given}, or backbone.")
     engine = "torch" if backbone is not None else model.resolved(str(device), shape)
     if backbone is None:
         own = model.weights or model.name not in ("auto", REDUCED) or len(shape) != 3
@@ -193,6 +199,7 @@ def check_device(device: str | torch.device) -> None:
         )
 
 
+@naming_arguments()
 def create(
     name: str,
     shape: Sequence[int],
@@ -264,16 +271,22 @@ def create(
     try:
         method, made = kind(**settings), Model(**network)
     except ValidationError as fault:
-        wrong = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {_shown(e['input'])})"
-            if e["loc"]
-            else e["msg"].removeprefix("Value error, ")
-            for e in fault.errors()
-        ]
-        raise ConfigError(f"Method {name!r} cannot be made: {'; '.join(wrong)}.") from fault
+        wrong = "; ".join(_told(e, kind) for e in fault.errors())
+        end = "" if wrong.endswith((".", "?")) else "."
+        raise ConfigError(f"Method {name!r} cannot be made: {wrong}{end}") from fault
     return build(
         method, shape, classes=classes, seed=seed, model=made, device=device, backbone=backbone
     )
+
+
+def _told(error: ErrorDetails, kind: type[Method]) -> str:
+    """Return what is wrong with an argument of `create`."""
+    path = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        known = [name for name, _ in walk(kind)] + list(Model.model_fields)
+        return f"{path}: no such setting{nearest(path, known)}"
+    told = error["msg"].removeprefix("Value error, ")
+    return f"{path}: {told} (given: {_shown(error['input'])})" if path else told
 
 
 def save(learner: Learner, to: Path | str | BinaryIO) -> None:
@@ -283,12 +296,20 @@ def save(learner: Learner, to: Path | str | BinaryIO) -> None:
     content = to_bytes(learner)
     if isinstance(to, str | Path):
         write_bytes(Path(to), content)
-    else:
+        return
+    try:
         to.write(content)
+    except (AttributeError, TypeError, io.UnsupportedOperation) as fault:
+        raise StoreError(
+            f"A learner is saved to a path or to a file that is open for writing bytes, not to "
+            f"{_shown(to)}."
+        ) from fault
 
 
 def to_bytes(learner: Learner) -> bytes:
     """Return what `save` writes."""
+    if not isinstance(getattr(learner, "recipe", None), dict):
+        raise StoreError(f"Only a learner that `create` made can be saved, not {_shown(learner)}.")
     return snapshot.state_bytes(state_of(learner))
 
 
@@ -334,7 +355,7 @@ def load(
     if isinstance(path, str | Path):
         state = snapshot.read(Path(path))
     else:
-        content = path if isinstance(path, bytes) else path.read()
+        content = _content(path)
         path = Path("The learner")
         state = snapshot.parse_state(content, path)
     recipe: Any = state.get("recipe")
@@ -388,6 +409,19 @@ def load(
             f"{path} is not a saved learner ({type(fault).__name__}: {str(fault)[:200]})."
         ) from fault
     return learner
+
+
+def _content(given: bytes | BinaryIO) -> bytes:
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    read = getattr(given, "read", None)
+    content = read() if callable(read) else None
+    if not isinstance(content, bytes):
+        raise StoreError(
+            f"A learner is loaded from a path, from bytes or from a file that is open for reading "
+            f"bytes, not from {_shown(given)}."
+        )
+    return content
 
 
 def _labels(names: list[str]) -> list[int] | list[str]:

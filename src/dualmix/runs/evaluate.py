@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,11 +95,14 @@ def evaluate(
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise InputError(f"every must be a whole number of batches from 1 on, not {every!r}.")
     kept = None if holdout is None else (holdout[0], as_labels(holdout[1], len(holdout[0])))
-    known: set[Label] = set()
+    known: set[Label] = set(getattr(learner, "classes_", ()))
     right: list[NDArray[np.bool_]] = []
     truth: list[Labels] = []
     curve: list[Point] = []
-    for x, y in stream:
+    for batch in stream:
+        if not isinstance(batch, Sequence) or len(batch) != 2:
+            raise InputError("A stream must hand over pairs of rows and labels, (x, y).")
+        x, y = batch
         labels = as_labels(y)
         right.append(_right(learner, x, labels, known))
         truth.append(labels)

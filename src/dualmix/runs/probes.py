@@ -4,6 +4,7 @@ memory's classes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from dualmix.learn.mixing import head_norms
 from dualmix.learn.modes import CHUNK, fused_bn
 from dualmix.learn.network import Classifier
 from dualmix.learn.replay import Replay
-from dualmix.learn.types import Batch, Learner, Mix
+from dualmix.learn.types import Batch, Learner, Mix, Shape
 from dualmix.methods.dualmix import EnMix, View
 from dualmix.rng import generator
 
@@ -123,7 +124,7 @@ def measure(
     if isinstance(learner, Replay):
         record["tally"] = {name: float(count) for name, count in sorted(learner.tally.items())}
         own = {name: mix for name, mix in learner.mixes.items() if isinstance(mix, View | EnMix)}
-    operators: dict[str, Mix] = {**{name: operator(name) for name in settings.operators}, **own}
+    operators: dict[str, Mix] = {**named_operators(settings.operators, model.shape), **own}
     if len(memory) and operators:
         rng = generator(seed, "probe", task)
         rows = rng.permutation(len(memory))[: settings.rows]
@@ -194,11 +195,22 @@ def _features(network: Classifier, x: NDArray[np.uint8], rows: NDArray[np.int64]
     return torch.cat(parts).double().cpu().numpy()
 
 
-def operator(name: str) -> Mix:
-    """Return an augmentation of the memory by name: a plain view, or ``enmix`` on the standard
+def named_operators(names: Sequence[str], shape: Shape) -> dict[str, Mix]:
+    """Return augmentations of the memory by name: plain views, or ``enmix`` on the standard
     augmentation.
+
+    Raises
+    ------
+    ConfigError
+        One is for images and rows are vectors, or the other way round.
     """
-    return EnMix(transform("standard")) if name == "enmix" else View(transform(name))
+    vectors = len(shape) == 1
+    return {
+        name: EnMix(transform("standard", vectors=vectors))
+        if name == "enmix"
+        else View(transform(name, vectors=vectors))
+        for name in names
+    }
 
 
 def _draws(

@@ -28,13 +28,15 @@ from dualmix.runs.build import build
 from dualmix.runs.events import Began, Ended, Event, Scored, Stepped
 from dualmix.runs.facts import facts
 from dualmix.runs.filing import continues, place, probed, record, results
-from dualmix.runs.probes import measure
+from dualmix.runs.probes import measure, named_operators
 from dualmix.runs.process import resident, settle
 from dualmix.runs.saved import take_over
 from dualmix.store.folder import STEP, Folder
 from dualmix.store.opening import open_store
 from dualmix.store.store import Store
 
+OPTIONS = ("fresh", "watch", "stop")
+"""Of `train`."""
 TRACKED = ("tensorboard", "wandb")
 """Folders of trackers in a run's own: they are cleared with it."""
 
@@ -119,6 +121,13 @@ def train(
     >>> images = dualmix.from_arrays(x, y)  # doctest: +SKIP
     >>> dualmix.train("er+dualmix", "runs", {"method.memory": 200}, images=images)  # doctest: +SKIP
     """
+    if odd := options.keys() - OPTIONS:
+        raise ConfigError(
+            f"train takes no {min(odd)}: settings are in values by their path, such as "
+            f"{{'method.memory': 200}}, and options are {', '.join(OPTIONS)}."
+        )
+    if not isinstance(images, Images | None):
+        raise ConfigError("images must be what from_arrays or load_data returned.")
     if isinstance(what, str):
         given = dict(values or {})
         if images is not None and images.name == "arrays":
@@ -158,6 +167,7 @@ def _prepared(composed: Composed, images: Images) -> tuple[Plan, Learner]:
     config = composed.config
     settle(config.threads)
     order_seed, run_seed = config.seeds()
+    named_operators(config.probes.operators, images.shape)
     order = plan(images.train_y, images.test_y, len(images.classes), config.stream, order_seed)
     classes = order.classes if config.model.head == "fixed" else None
     learner = build(

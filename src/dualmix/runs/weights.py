@@ -15,10 +15,13 @@ from dualmix.store.files import read_bytes
 HEADS = ("fc.", "head.", "classifier.")
 """Beginnings of names that published classifiers give to their own heads, which are left out."""
 OURS = "backbone."
+LEARNER = f"/learner/model/{OURS}"
+"""Beginning of names in the file of a saved learner, whose backbone is taken."""
 
 
 def fill(backbone: nn.Module, path: Path, sha256: str) -> None:
-    """Put the weights of a file into a backbone: every one it has must be there and fit.
+    """Put the weights of a file, or those of a saved learner's backbone, into a backbone: every one
+    it has must be there and fit.
 
     Raises
     ------
@@ -37,6 +40,8 @@ def fill(backbone: nn.Module, path: Path, sha256: str) -> None:
         raise ConfigError(
             f"{path} is no safetensors file of weights: {str(fault)[:200]}"
         ) from fault
+    if any(name.startswith(LEARNER) for name in tensors):
+        tensors = {n.removeprefix(LEARNER): t for n, t in tensors.items() if n.startswith(LEARNER)}
     tensors = {name.removeprefix(OURS): tensor for name, tensor in tensors.items()}
     wanted = backbone.state_dict()
     for name, weight in wanted.items():

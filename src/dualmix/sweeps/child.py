@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualmix.errors import ConfigError, DualmixError
+from dualmix.errors import ConfigError, DualmixError, naming_flags
 
 if TYPE_CHECKING:
     from dualmix.config.compose import Composed
@@ -54,7 +54,8 @@ def main() -> int:
     leash = Leash(sys.stdin.fileno())
     job = json.loads(line)
     try:
-        return _run(job, leash)
+        with naming_flags():
+            return _run(job, leash)
     except DualmixError as fault:
         sys.stderr.write(f"{fault}\n")
         return FAILED
