@@ -160,9 +160,9 @@ def _report(given: argparse.Namespace) -> int:
         print(json.dumps({"report": str(out), **_counts(collection)}, indent=1))
         return 0
     console = make_console()
-    console.print(
-        f"{out}: {len(collection.runs)} runs, {len(content.encode()) / 1e6:.1f} MB", soft_wrap=True
-    )
+    size = len(content.encode())
+    told = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+    console.print(f"{out}: {len(collection.runs)} runs, {told}", soft_wrap=True)
     _remark(console, collection)
     return 0
 

@@ -107,8 +107,11 @@ class Place(NamedTuple):
 
 
 def chart_of(values: list[Record]) -> alt.Chart:
-    """Return a chart of rows that stand in the specification itself."""
-    return alt.Chart(alt.InlineData(values=values))
+    """Return a chart of rows that stand in the specification itself.
+
+    They are a tuple because Altair copies lists, row by row, whenever a chart becomes a part.
+    """
+    return alt.Chart(alt.InlineData(values=tuple(values)))
 
 
 def spec_of(chart: Any) -> Record:
