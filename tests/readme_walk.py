@@ -6,8 +6,8 @@
 Every ``$ command`` of a console block is run in the clone and every Python block by the clone's own
 interpreter. What they print must be what the README prints, within this noise: the text and whole
 numbers are equal, numbers with decimals differ by at most `NOISE` (a seed on another machine can be
-as good as another seed), times, speeds, memory and the dots of a chart are free, and a line ``...``
-stands for any lines.
+as good as another seed), times, speeds, memory, keys of runs (a machine without the native engine
+has others) and the dots of a chart are free, and a line ``...`` stands for any lines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOISE = 25.0
 SHELL_ONLY = ("make test",)
 """Commands of the README without a printed output, which take long."""
 BLOCK = re.compile(r"```(console|python|text)\n(.*?)```", re.DOTALL)
-FREE = re.compile(r"\d+:\d\d(?::\d\d)?|\d+ images/s|\d+ MB")
+FREE = re.compile(r"\d+:\d\d(?::\d\d)?|\d+ images/s|\d+ MB|\b[0-9a-f]{12}\b")
 DECIMAL = re.compile(r"[+-]?\d+\.\d+")
 
 

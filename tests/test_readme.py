@@ -85,7 +85,12 @@ def test_a_screen_and_a_half_that_names_the_paper_first() -> None:
         assert (ROOT / picture).is_file()
 
 
-@pytest.mark.parametrize("page", ["README.md", *PAGES, "docs/cluster.md"])
+WITH_COMMANDS = ("cluster", "extend", "reproduce", "serve")
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *PAGES, *(f"docs/{name}.md" for name in WITH_COMMANDS)]
+)
 def test_every_command_and_flag_is_known(page: str) -> None:
     parser = make_parser()
     commands = COMMAND.findall(text(page))
@@ -95,7 +100,7 @@ def test_every_command_and_flag_is_known(page: str) -> None:
         known = parser
         for word in words:
             known = known.commands.get(word, known)
-        assert known is not parser, command
+        assert known is not parser and not known.commands, command
         for flag in (word.partition("=")[0] for word in words if word.startswith("--")):
             own = flag in known.flags or flag == "--help"
             assert own or (known.takes_settings and re.fullmatch(r"--[\w.]+", flag)), command
@@ -149,6 +154,8 @@ def test_the_demo_shown_is_the_demo_there_is() -> None:
         ("er 12.5", "mir 12.5", False),
         (" 50 │ ●   ", " 60 │   ● ", True),
         ("trained 0:03, 12 images/s", "trained 1:00:03, 99 images/s", True),
+        ("runs/er-digits-s0-8254c40180ab", "runs/er-digits-s0-b60c4fb75cc2", True),
+        ("runs/er-digits-s0-8254c40180ab", "runs/er-digits-s1-8254c40180ab", False),
     ],
 )
 def test_what_counts_as_the_same_line(expected: str, got: str, same: bool) -> None:

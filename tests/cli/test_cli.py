@@ -51,6 +51,15 @@ def narrow(text: str) -> bool:
     return all(len(line.rstrip()) <= 80 for line in text.splitlines())
 
 
+def test_the_help_of_every_command_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    parsers = [make_parser()]
+    for parser in parsers:
+        parsers += parser.commands.values()
+        assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
+    assert len(parsers) > 20
+
+
 @pytest.mark.parametrize(
     ("words", "own", "settings"),
     [

@@ -193,7 +193,7 @@ def test_explanation_shows_value_origin_paper_and_choice() -> None:
         "model.std": [0.25],
     }
     digits = printed(explanation(compose("er", flags)))
-    assert re.search(r" lr +0\.05 +default for +0\.1 +ours", digits)
+    assert re.search(r" lr +0\.03 +default for +0\.1 +ours", digits)
     text = printed(explanation(compose("er", {**flags, "data.name": "cifar100"})))
     assert re.search(r" memory +50 +flag +1000, 2000", text)
     assert re.search(r" class_order +\[2,1,0\] +flag", text)

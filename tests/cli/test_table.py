@@ -53,7 +53,7 @@ def test_the_table_says_what_was_run(dualmix_: Command, store: Path) -> None:
     gain = next(row for row in rows if row[:2] == ["er+dualmix", "100"])
     assert gain[-5:-2] == ["+6.0", "±", "2.5"]
     assert "of two runs both values stand behind the mean" in " ".join(out.split())
-    assert any(f"{MARKS[1]} er memory 200 41 %" in line for line in lines)
+    assert any(f"{MARKS[1]} er memory 200 41.0 %" in line for line in lines)
     code, out, _ = dualmix_("table", "--store", store, "--spread", "sd")
     assert "41.0 ± 1.4" in out
 
@@ -98,8 +98,8 @@ def test_a_chart_puts_points_where_they_are() -> None:
     assert text[0] == "title"
     body = text[1:6]
     assert [body[row].split()[0] for row in (0, 4)] == ["100", "0"]
-    assert body[0].rstrip().endswith("● up 100 %")
-    assert body[2].rstrip().endswith("■ flat 50 %")
+    assert body[0].rstrip().endswith("● up 100.0 %")
+    assert body[2].rstrip().endswith("■ flat 50.0 %")
     plot = [line.split("│", 1)[1] for line in body]
     assert plot[4][0] == "●"
     assert "●" in plot[0]
@@ -117,12 +117,12 @@ def test_a_chart_for_a_terminal_without_unicode() -> None:
     text = "\n".join(printed(Chart("t", "task", [Line("a", [(1, 1.0), (2, 3.0)])]), 60, "ascii"))
     assert "?" not in text
     assert text.isascii()
-    assert "o a 3 %" in text
+    assert "o a 3.0 %" in text
 
 
 def test_one_point_and_no_point() -> None:
     assert printed(Chart("t", "task", [])) == []
-    assert any("● a 5 %" in line for line in printed(Chart("t", "task", [Line("a", [(1, 5.0)])])))
+    assert any("● a 5.0 %" in line for line in printed(Chart("t", "task", [Line("a", [(1, 5.0)])])))
 
 
 def test_progress_is_shown_on_a_terminal_only() -> None:

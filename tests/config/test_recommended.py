@@ -12,6 +12,7 @@ import pytest
 from dualmix.cli import demo
 from dualmix.config.compose import compose
 from dualmix.data import Decoded, load, register_dataset
+from dualmix.engine.library import available
 from dualmix.errors import ConfigError
 from dualmix.registry import Preset, add_preset
 from dualmix.runs.filing import record
@@ -42,6 +43,9 @@ def test_digits_are_not_mirrored_and_learned_at_their_own_rate() -> None:
     assert digits.mix.augment.startswith("crop-")
     assert others.mix.augment == "standard"
     assert compose("er").origins["method.lr"] == "default for digits"
+    assert compose("er").config.model.engine == ("native" if available() else "torch")
+    assert compose("er", {"model.engine": "torch"}).config.model.engine == "torch"
+    assert compose("er", {"model.name": "mlp"}).config.model.engine == "torch"
     assert compose("scr").config.method.augment == digits.mix.augment  # type: ignore[attr-defined]
 
 

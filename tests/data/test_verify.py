@@ -1,12 +1,16 @@
 """What verify and list say."""
 
 import os
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from dualmix.cli.data import MOST_OWN
+from dualmix.cli.data_tables import data_table
 from dualmix.data import Data, cifar100, load
-from dualmix.data.verify import listing, verify
+from dualmix.data.verify import Entry, listing, verify
 from dualmix.errors import DataError
 
 from . import makers
@@ -197,3 +201,19 @@ def test_the_list_fits_80_columns_and_breaks_no_path(tmp_path, dualmix_):
     own[0].unlink()
     _, out, _ = dualmix_("data", "list", "--data.root", root)
     assert "1 of your own that were decoded before are gone" in " ".join(out.split())
+
+
+def test_no_number_of_the_list_is_cut_and_few_of_many_own_files_are_shown(tmp_path, dualmix_):
+    large = Entry(
+        "tiny_imagenet", True, "x", 110_000, 110_000, 1_234_500_000, 1_843_000_000, "Big."
+    )
+    own = Entry("arrays", True, f"{'long/' * 20}mine.npz", None, None, 10, 10, "")
+    text = StringIO()
+    Console(width=80, file=text).print(data_table([large, own]))
+    text = text.getvalue()
+    assert "…" not in text and "1843.0 MB" in text and "not counted" in text
+    for number in range(MOST_OWN + 2):
+        np.savez(tmp_path / f"{number}.npz", x=makers.random_images(8), y=np.arange(8) % 2)
+        load(Data(name="arrays", root=tmp_path, path=tmp_path / f"{number}.npz"))
+    _, out, _ = dualmix_("data", "list", "--data.root", tmp_path)
+    assert out.count(".npz  ") == MOST_OWN and "2 more of your own are here" in out

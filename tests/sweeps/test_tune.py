@@ -221,8 +221,8 @@ def test_a_search_finds_the_best_and_goes_on_as_if_it_had_not_been_cut_off(tmp_p
     result = tune(whole, 15, together=1, train=judged(score))
     states = [trial["state"] for trial in result["trials"]]
     assert len(states) == 15 and set(states) <= {"complete", "fail"}
-    assert result["trials"][0]["values"] == {"method.lr": 0.05}  # that of the digits
-    assert result["trials"][0]["score"] == pytest.approx(1 - math.log10(2.5))
+    assert result["trials"][0]["values"] == {"method.lr": 0.03}  # that of the digits
+    assert result["trials"][0]["score"] == pytest.approx(1 - math.log10(1.5))
     for trial in result["trials"]:
         lr = trial["values"]["method.lr"]
         assert 0.003 <= lr <= 0.3 and float(f"{lr:.3g}") == lr

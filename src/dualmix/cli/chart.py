@@ -82,7 +82,8 @@ class Chart:
 
 def _end(line: Line, unit: str) -> str:
     name = line.name if len(line.name) <= LONGEST else f"{line.name[: LONGEST - 3]}..."
-    return f"{name} {_number(round(line.points[-1][1], 3 if not unit else 1))}{unit}"
+    last = line.points[-1][1]
+    return f"{name} {last:.1f}{unit}" if unit else f"{name} {_number(round(last, 3))}"
 
 
 def _number(value: float) -> str:

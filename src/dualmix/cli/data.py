@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dualmix.data.fetch import Show
 
 MB = 1_000_000
+MOST_OWN = 10
+"""Files and folders of the user's own in the list."""
 
 
 def add_commands(commands: Any) -> None:
@@ -106,7 +108,9 @@ def _list(given: argparse.Namespace) -> int:
     else:
         console = make_console()
         console.print(f"Data in {where}", soft_wrap=True)
-        here = [entry for entry in entries if entry.doc or entry.present]
+        own = [entry for entry in entries if not entry.doc]
+        shown = [entry for entry in own if entry.present][:MOST_OWN]
+        here = [entry for entry in entries if entry.doc or entry in shown]
         console.print(data_table(here))
         for entry in here:
             doc, place = about(entry, where)
@@ -114,7 +118,9 @@ def _list(given: argparse.Namespace) -> int:
                 console.print(doc)
             if place:  # a path is never broken: the terminal folds it, and it can be copied
                 console.print(place, style="dim", soft_wrap=True)
-        if gone := [entry for entry in entries if entry not in here]:
+        if more := sum(bool(entry.present) for entry in own) - len(shown):
+            console.print(f"{more} more of your own are here (--json lists them).")
+        if gone := [entry for entry in own if not entry.present]:
             kept = sum(entry.decoded for entry in gone) / MB
             console.print(
                 f"{len(gone)} of your own that were decoded before are gone; their decoded copies "

@@ -16,7 +16,7 @@ from dualmix.runs.apart import distinct_ends
 if TYPE_CHECKING:
     from dualmix.data.verify import Entry, Report
 
-LONGEST = 24
+LONGEST = 22
 """Characters of a file's name in the table; the whole path stands below it."""
 
 
@@ -54,7 +54,7 @@ def data_table(entries: Sequence[Entry]) -> RenderableType:
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("name", style="bold", no_wrap=True)
     table.add_column("here", no_wrap=True)
-    for name in ("images here", "of", "size", "decoded"):
+    for name in ("images", "of", "size", "decoded"):
         table.add_column(name, justify="right", no_wrap=True)
     own = [entry for entry in entries if not entry.doc]
     tails = dict(zip((e.where for e in own), distinct_ends(e.where for e in own), strict=True))

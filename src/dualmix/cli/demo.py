@@ -7,7 +7,7 @@ from typing import Any
 
 from dualmix.sweeps.sweep import Job
 
-SEEDS = 4
+SEEDS = 5
 REFERENCE = "er"
 ROWS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("finetune", {}),

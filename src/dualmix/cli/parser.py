@@ -22,7 +22,7 @@ first steps:
   dualmix run er --help                 list all settings
   dualmix show er                       the learning curve of a run
   dualmix table                         all that you ran, by configuration
-  dualmix explain er                    every value, its origin, the paper's word
+  dualmix explain er                    every value and who chose it
 
 The same command again goes on where a run was cut off, or says it is done.
 Exit codes: 0 done, 2 something to put right (one sentence says what),

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 SHOWN = 10
 FORMATS = ("html", "md", "tex", "csv")
 ARCHIVE = """\
-  dualmix archive --to results              add all finished runs of runs/ to results/runs.zip
+  dualmix archive --to results              finished runs to results/runs.zip
   dualmix archive runs/NAME --to results    add one
-  dualmix report --store results            every command reads an archive as it reads runs
-  dualmix archive --store results --extract --to runs     back to folders, without learners
+  dualmix report --store results            every command reads an archive
+  dualmix archive --store results --extract --to runs
+                                            back to folders, without learners
 
-The archive is a zip file of the runs' own files with their digests. Each run is checked first: one
-that is not finished or is damaged is refused, and then nothing is added. A run that is there
-already changes nothing.
+The archive is a zip file of the runs' own files with their digests. Each run
+is checked first: one that is not finished or is damaged is refused, and then
+nothing is added. A run that is there already changes nothing.
 """
 
 
@@ -38,7 +39,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         action="append",
         type=Path,
         metavar="FILE",
-        help="a file that registers a method",
+        help="a file that registers a method or a data set",
     )
     report = add(
         "report",
@@ -86,7 +87,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     archive = add(
         "archive",
         _archive,
-        "Put finished runs into one small file, without their learners, to keep and to publish.",
+        "Put finished runs, without their learners, into one small file to publish.",
         parents=[store, plain, plugin],
         epilog=ARCHIVE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -159,9 +160,9 @@ def _report(given: argparse.Namespace) -> int:
         print(json.dumps({"report": str(out), **_counts(collection)}, indent=1))
         return 0
     console = make_console()
-    console.print(
-        f"{out}: {len(collection.runs)} runs, {len(content.encode()) / 1e6:.1f} MB", soft_wrap=True
-    )
+    size = len(content.encode())
+    told = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+    console.print(f"{out}: {len(collection.runs)} runs, {told}", soft_wrap=True)
     _remark(console, collection)
     return 0
 

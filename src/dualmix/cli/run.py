@@ -31,7 +31,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         action="append",
         type=Path,
         metavar="FILE",
-        help="a file that registers a method",
+        help="a file that registers a method or a data set",
     )
 
     run = add(
@@ -64,7 +64,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         action="append",
         type=Path,
         metavar="FILE",
-        help="a file that registers a method",
+        help="a file that registers a method or a data set",
     )
     show = add(
         "show",

@@ -54,7 +54,7 @@ def many_flags() -> argparse.ArgumentParser:
         action="append",
         type=Path,
         metavar="FILE",
-        help="a file that registers a method",
+        help="a file that registers a method or a data set",
     )
     many.add_argument(
         "--on",
@@ -82,7 +82,7 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
     add(
         "demo",
         _demo,
-        "Compare methods over seeds (4 unless told) on the embedded digits.",
+        "Compare methods over five seeds on the embedded digits: about a minute.",
         prepare=for_all,
         parents=[many, store, plain],
         epilog=SETTINGS,

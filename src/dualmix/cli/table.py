@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 SPREADS = ("ci", "sd")
 SHOWN = 5
 EPILOG = """\
-A row is a configuration: runs that differ in their seed only. Only the settings that differ are
-columns. The mean stands with half of its 95 % interval (Student t over seeds) or, by --spread sd,
-with the standard deviation. Two runs give no interval worth the name: both values stand behind
+A row is a configuration: runs that differ in their seed only. Only the
+settings that differ are columns. The mean stands with half of its 95 %
+interval (Student t over seeds) or, by --spread sd, with the standard
+deviation. Two runs give no interval worth the name: both values stand behind
 their mean. --against er pairs each seed with er's run on the same stream.
 
   dualmix table                     all finished runs of the store

@@ -230,6 +230,8 @@ class Config(Common, Generic[MethodT]):
         code
             Of the method (`plugins.Code.identity`); none: what is loaded now.
 
+        Notes
+        -----
         A value equal to its default is left out, so that a setting added later does not orphan the
         results there are; in return, changing a default raises `RESULTS_VERSION`. Settings go by
         the names that they first had, so that a rename does not orphan results either. A plugin's

@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from dualmix.data.config import Data
 
 DEFAULTS: dict[str, Any] = {
-    "method.lr": 0.05,
+    "method.lr": 0.03,
     "method.augment": "crop-0.5",
     "method.mix.augment": "crop-0.5",
     "model.width": 8,
+    "model.engine": "auto",
 }
 """A rate at which 146 steps are learned well, an augmentation that does not mirror (a digit in the
-mirror is another sign), and a network of the size that 8 x 8 pixels need.
-"""
+mirror is another sign), a network of the size that 8 x 8 pixels need, and the quicker engine.
+
+The rate: er and er+dualmix with memory 20 and 200, mean over seeds 100 to 105, have 75.1 % with
+0.05, 75.6 % with 0.03 and 72.6 % with 0.02. The worst seed of er with memory 200 has 62, 83 and
+77 %."""
 
 
 def find(root: Path, data: Data) -> Source:

@@ -46,6 +46,8 @@ STRONG = COLOURS[5]
 WIDTH, HEIGHT = 620, 320
 BANDED = "datum.n > 2"
 """Which intervals are drawn as bands: those of two seeds would fill the picture."""
+FEW = 3
+"""Lines of a picture that all have their bands."""
 MULTIPLE = 130
 """Height of a small multiple."""
 
@@ -105,8 +107,11 @@ class Place(NamedTuple):
 
 
 def chart_of(values: list[Record]) -> alt.Chart:
-    """Return a chart of rows that stand in the specification itself."""
-    return alt.Chart(alt.InlineData(values=values))
+    """Return a chart of rows that stand in the specification itself.
+
+    They are a tuple because Altair copies lists, row by row, whenever a chart becomes a part.
+    """
+    return alt.Chart(alt.InlineData(values=tuple(values)))
 
 
 def spec_of(chart: Any) -> Record:
@@ -187,7 +192,8 @@ def lines_over_tasks(
 ) -> Any:
     """Return lines over tasks with bands, told apart by colour, dash and shape.
 
-    The parameter `alone` names the line that is shown alone: the page's legend sets it.
+    The parameter `alone` names the line that is shown alone: the page's legend sets it. Bands are
+    drawn of a line that is alone, and of `FEW` lines at most: more would hide each other.
 
     Parameters
     ----------
@@ -209,12 +215,16 @@ def lines_over_tasks(
         alt.Tooltip("n:Q", title="runs"),
     ]
     alone = alt.param(name="alone", value="")
+    few = alt.param(name="few", value=len(names) <= FEW)
+    clear = alt.condition(
+        "alone === datum.method || (alone === '' && few)", alt.value(1), alt.value(0)
+    )
     faint = alt.condition("alone === '' || alone === datum.method", alt.value(1), alt.value(0.08))
     base = chart_of(rows)
     band = (
         base.transform_filter(BANDED)
         .mark_area(fillOpacity=0.13, clip=True)
-        .encode(x, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour, opacity=faint)
+        .encode(x, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour, opacity=clear)
     )
     dash = alt.StrokeDash("method:N", scale=scale["dash"], sort=names, legend=legend)
     line = base.mark_line(strokeWidth=2).encode(
@@ -224,7 +234,8 @@ def lines_over_tasks(
     point = base.mark_point(filled=True, size=46).encode(
         x, alt.Y("mean:Q", title=y, scale=up), colour, shape=shape, tooltip=tip, opacity=faint
     )
-    return alt.layer(band, line, point).add_params(alone).properties(width=WIDTH, height=HEIGHT)
+    layers = alt.layer(band, line, point).add_params(alone, few)
+    return layers.properties(width=WIDTH, height=HEIGHT)
 
 
 def task_ticks(tasks: int) -> list[int]:

@@ -184,7 +184,8 @@ def norms(collection: Collection) -> Figure:
     views = _probed(collection.plain, _norm_ratio, "norm ratio, new / old")
     caption = (
         "Mean norm of the head's weights of the task's classes over that of all earlier classes, "
-        "at each task's end: above 1 the head leans to the new. Bands from three seeds on."
+        "at each task's end: above 1 the head leans to the new. Bands, of three lines "
+        "at most: 95 % intervals from three seeds on."
     )
     return Figure(
         "norms",

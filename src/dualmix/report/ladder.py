@@ -22,7 +22,7 @@ from dualmix.report.charts import (
     spread,
 )
 from dualmix.report.evidence import Step
-from dualmix.report.words import counted, listed
+from dualmix.report.words import counted
 
 PARTS = {
     "From er to er+dualmix": ("ladder",),
@@ -42,15 +42,13 @@ def ladder(steps: Sequence[Step]) -> Figure:
         if told:
             charts = [_rungs(told, "difference, points"), _rungs(told, "accuracy, %")]
             views.append(FigureView(title, spec_of(panels(charts))))
-            says.append(f"{title}: {listed([*map(_said, told)])}.")
+            says.append(f"{title}: {'; '.join(map(_said, told))}.")
         missing = [step for step in here if step.accuracy is None]
         if missing and views:
-            names = listed([step.rung.name for step in missing])
-            says.append(
-                f"{title}, not run: {names}; dualmix sweep ladder --seeds {SEEDS} runs them."
-            )
+            names = "; ".join(step.rung.name for step in missing)
+            says.append(f"{title}, not run: {names}.")
     caption = (
-        "Each rung changes one thing of another, named in brackets, and is paired with it by seed. "
+        "Each rung changes one thing of another and is paired with it by seed. "
         "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "
         "do not have. Right: the accuracy itself."
     )
@@ -68,8 +66,8 @@ def _said(step: Step) -> str:
     assert step.difference is not None
     half = "" if step.difference.shown is None else f" ± {step.difference.half:.1f}"
     return (
-        f"{step.rung.changes} ({step.rung.name} against {step.rung.against}) "
-        f"{step.difference.mean:+.1f}{half} ({counted(len(step.seeds), 'seed')})"
+        f"{step.rung.name} {step.difference.mean:+.1f}{half} over {step.rung.against} "
+        f"({counted(len(step.seeds), 'seed')})"
     )
 
 
@@ -79,14 +77,15 @@ def _rungs(steps: Sequence[Step], title: str) -> Any:
     for step in steps:
         one = step.difference if change else step.accuracy
         assert one is not None
-        rows.append({"name": f"{step.rung.name} ({step.rung.against})", **spread(one, 1)})
+        rows.append({"name": step.rung.name, "changes": step.rung.changes, **spread(one, 1)})
     low, high = axis_about(rows)
     scale = alt.Scale(domain=[min(low, 0), max(high, 0)] if change else [low, high])
     y = alt.Y(
-        "name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(labelLimit=190)
+        "name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(labelLimit=150)
     )
     tip = [
         alt.Tooltip("name:N", title="rung"),
+        alt.Tooltip("changes:N", title="changes"),
         alt.Tooltip("text:N", title=title),
         alt.Tooltip("n:Q", title="seeds"),
     ]

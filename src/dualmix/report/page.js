@@ -44,7 +44,7 @@
       const least = tiles || small ? (narrow ? 165 : tiles ? 185 : 225) : 330;
       spec.columns = Math.max(1, Math.min(parts.length, Math.floor(width / least)));
       spec.spacing = narrow ? 12 : 20;
-      const beside = names ? Math.min(7 * longest, 150) + 48 : tiles ? 66 : small && narrow ? 72 : 104;
+      const beside = names ? Math.min(7 * longest, 150) + 48 : tiles ? 66 : small && narrow ? 84 : 104;
       for (const part of parts) {
         part.width = Math.min(small || tiles ? 420 : 700, Math.max(90, Math.floor(width / spec.columns) - beside));
         if (tiles) {  // whole pixels per tile, else seams show
@@ -85,7 +85,7 @@
   const ticked = async (box, spec) => {
     const table = document.querySelector(`table[data-curves="${box.dataset.figure}"]`);
     if (!table) return spec;
-    const { looks: all, lines } = await curves(), on = new Set([...table.querySelectorAll("input:checked")].map((one) => +one.dataset.line));
+    const { looks: all, few, lines } = await curves(), on = new Set([...table.querySelectorAll("input:checked")].map((one) => +one.dataset.line));
     const chosen = lines[box.dataset.figure].filter((line) => on.has(line.place));
     const names = chosen.map((line) => line.name), rows = chosen.flatMap((line) => line.rows), means = rows.map((row) => row.mean);
     spec = structuredClone(spec);
@@ -96,6 +96,7 @@
       }
       if (rows.length && encoding.y.scale) encoding.y.scale = { domain: [Math.max(0, Math.min(...means) - 3), Math.max(...means) + 3] };
     }
+    for (const one of spec.params) if (one.name === "few") one.value = names.length <= few;
     return spec;
   };
   const shown = async (box) => (await figures())[box.dataset.figure][+(box.querySelector("select")?.value ?? 0)];

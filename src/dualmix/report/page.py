@@ -81,7 +81,7 @@ def html(
             f"The page needs {fault.name}, which is not installed: pip install 'dualmix[report]' "
             "(--format md, tex and csv do without)."
         ) from fault
-    from dualmix.report.charts import COLOURS, DASHES, SHAPES
+    from dualmix.report.charts import COLOURS, DASHES, FEW, SHAPES
     from dualmix.report.curves import any_curves
     from dualmix.report.figures import figures
     from dualmix.report.pairs import verdict
@@ -148,7 +148,9 @@ def html(
         js=_markup(raw["js"]),
         bundle=_markup(script),
         figures_gzip=_packed(shown),
-        curves_gzip=_packed({"looks": looks, "lines": {one.id: _lines(one) for one in chosen}}),
+        curves_gzip=_packed(
+            {"looks": looks, "few": FEW, "lines": {one.id: _lines(one) for one in chosen}}
+        ),
         cells_json=_json(_cells(summary)),
         runs_gzip=_packed(_accounts(collection)),
     )

@@ -60,9 +60,9 @@ def _costs(rows: Sequence[Row]) -> Iterator[str]:
                 f"A step of {name} takes {ratio / alone:.2f} times as long as one of {host} "
                 f"({ratio:.2f} and {alone:.2f} times the bare step)."
             )
-    if ratios:
-        dear = max(ratios, key=lambda at: ratios[at] or 0)
-        yield f"The dearest is {dear[1]}: {ratios[dear]:.2f} times the first row of its group."
+    if steps := {name: ratio for (group, name), ratio in ratios.items() if group == "step"}:
+        dear = max(steps, key=lambda name: steps[name])
+        yield f"The dearest is {dear}: {steps[dear]:.2f} times the bare step."
     yield (
         "Ratios were measured in turns on one core. The paper's Figure 7 shows minutes of whole "
         "runs; those of this store shared their cores, so they are not drawn."
