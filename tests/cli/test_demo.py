@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 FAST = {"model.width": 4, "stream.batch": 60}
 
 
+@pytest.mark.usefixtures("in_process")
 def test_table_over_seeds_and_nothing_trained_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
