@@ -81,6 +81,17 @@ def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def shallow() -> Iterator[None]:
+    """Train networks of one block: most promises do not depend on the depth, and a step takes a
+    fifth of the time.
+    """
+    from tests.torture.shallow import shallow
+
+    with shallow():
+        yield
+
+
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train the runs of a sweep in this process: a new one needs seconds for torch alone."""

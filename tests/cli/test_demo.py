@@ -10,7 +10,7 @@ import pytest
 from dualmix.cli import demo, main
 from dualmix.store.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shallow")]
 
 FAST = {"model.width": 4, "stream.batch": 60}
 

@@ -19,6 +19,8 @@ import pytest
 
 from dualmix.store import snapshot
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = pytest.mark.slow
 
 RESULTS = (
@@ -157,8 +159,9 @@ from pathlib import Path
 import torch._dynamo
 import dualmix.runs.run, dualmix.cli.progress, dualmix.cli.scores
 from dualmix import cli
+from tests.torture.shallow import shallow
 
-arguments, store, most = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+arguments, store, first, most = json.loads(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 real_sync = os.fsync
 
 def life(fatal):
@@ -181,9 +184,10 @@ def life(fatal):
         real_sync(number)
     sys.addaudithook(audit)
     os.fsync = sync
-    cli.main(arguments)
+    with shallow():
+        cli.main(arguments)
 
-for fatal in range(1, most + 1):
+for fatal in range(first, most + 1):
     child = os.fork()
     if not child:
         life(fatal)
@@ -224,17 +228,18 @@ def test_killed_before_each_file_operation(tmp_path: Path) -> None:
         ]
         return ["run", "er", "--method.memory", "8", *data, *more]
 
-    def axe(store: Path, most: int) -> list[int]:
-        command = [sys.executable, "-c", AXE, json.dumps(words(store)), str(store), str(most)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
+    def axe(store: Path, first: int, most: int) -> list[int]:
+        command = [sys.executable, "-c", AXE, json.dumps(words(store)), str(store)]
+        command += [str(first), str(most)]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=900, check=True, cwd=ROOT
+        )
         assert "Traceback" not in ended.stderr
         return [int(line) for line in ended.stdout.splitlines() if line.lstrip("-").isdigit()]
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(
-        [sys.executable, "-m", "dualmix", *words(whole)], check=True, capture_output=True
-    )
-    codes = axe(killed, 90)
+    assert axe(whole, 10**6, 10**6) == [0]
+    codes = axe(killed, 1, 90)
     assert codes[-1] == 0
     assert set(codes[:-1]) == {-signal.SIGKILL}
     assert len(codes) > 20

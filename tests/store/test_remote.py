@@ -37,6 +37,8 @@ from dualmix.store.store import Store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Job, entries, sweep
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 VALUES = {
     "model.width": 4,
     "method.memory": 20,

@@ -24,6 +24,8 @@ from dualmix.store.store import Store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Entry, Job, entries, estimate, grid, read_grid, sweep
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 TINY = {"model.width": 4, "method.memory": 20, "stream.first": 2, "save_every": 5}
 
 

@@ -24,6 +24,8 @@ from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry
 from dualmix.sweeps.tune import command, search, tunable, tune
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 Command = Callable[..., tuple[int, str, str]]
 
 
