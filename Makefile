@@ -7,6 +7,9 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Of two cores, because some tests wait for other processes.
 WORKERS ?= 3
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal -q
+# Many tests start Python: each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick lint types unit contract torture readme docs browser clean
 demo: .venv/.core
@@ -15,7 +18,7 @@ demo: .venv/.core
 test: lint types unit
 
 quick: .venv/.dev
-	$(BIN)/pytest -n $(WORKERS) -q -m 'not long and not slow' $(ARGS)
+	$(PYTEST) -m 'not long and not slow' $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -25,10 +28,10 @@ types: .venv/.dev
 	$(BIN)/mypy
 
 unit: .venv/.dev browser
-	$(BIN)/pytest -n $(WORKERS) -q --cov --cov-report=term:skip-covered $(ARGS)
+	$(PYTEST) --cov --cov-report=term:skip-covered $(ARGS)
 
 contract: .venv/.dev
-	$(BIN)/pytest -n $(WORKERS) -q -m long $(ARGS)
+	$(PYTEST) -m long $(ARGS)
 
 # Hours at full size: make torture ARGS='calls=1000 files=200' tries less.
 torture: .venv/.dev

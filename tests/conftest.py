@@ -4,10 +4,12 @@ real images if any.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,6 +79,39 @@ def real_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
             (folder / "done").touch()
     return folder
+
+
+@pytest.fixture(scope="module")
+def shallow() -> Iterator[None]:
+    """Train networks of one block: most promises do not depend on the depth, and a step takes a
+    fifth of the time.
+    """
+    from tests.torture.shallow import shallow
+
+    with shallow():
+        yield
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train the runs of a sweep in this process: a new one needs seconds for torch alone."""
+    monkeypatch.setattr("dualmix.sweeps.executors.Process", TrainedHere)
+
+
+class TrainedHere:
+    """A run of a sweep that has ended when it is started."""
+
+    def __init__(self, job: str) -> None:
+        from dualmix.sweeps import child
+
+        self.begun, self.stop = False, threading.Event()
+        assert child._run(json.loads(job), self) == 0
+
+    def ended(self) -> bool:
+        return True
+
+    def last_lines(self) -> str:
+        return ""
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -51,15 +52,13 @@ class Import(NamedTuple):
     kind: str  # "now" (on import), "later" (inside a function) or "types" (under TYPE_CHECKING)
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     trees = {}
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         trees[".".join(parts)] = ast.parse(path.read_text(encoding="utf-8"))
     return trees
-
-
-MODULES = modules()
 
 
 def imports(node: ast.AST, kind: str = "now") -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
@@ -86,15 +85,17 @@ def targets(statement: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def is_module(name: str) -> bool:
-    return name in MODULES or f"{name}.__init__" in MODULES
+    return name in modules() or f"{name}.__init__" in modules()
 
 
-IMPORTS = [
-    Import(source, target, kind)
-    for source, tree in MODULES.items()
-    for statement, kind in imports(tree)
-    for target in targets(statement)
-]
+@cache
+def all_imports() -> list[Import]:
+    return [
+        Import(source, target, kind)
+        for source, tree in modules().items()
+        for statement, kind in imports(tree)
+        for target in targets(statement)
+    ]
 
 
 def room(module: str) -> str:
@@ -102,34 +103,34 @@ def room(module: str) -> str:
 
 
 def test_the_walk_sees_the_imports_it_is_there_for() -> None:
-    assert Import("runs.run", "dualmix.runs.metrics", "now") in IMPORTS
-    assert Import("learn.memory", "dualmix.learn.types", "now") in IMPORTS
-    assert {kind for _, _, kind in IMPORTS} == {"now", "later", "types"}
+    assert Import("runs.run", "dualmix.runs.metrics", "now") in all_imports()
+    assert Import("learn.memory", "dualmix.learn.types", "now") in all_imports()
+    assert {kind for _, _, kind in all_imports()} == {"now", "later", "types"}
 
 
 def test_a_room_imports_only_from_rooms_above_it() -> None:
-    for source, target, kind in IMPORTS:
+    for source, target, kind in all_imports():
         named_only = kind == "types" and not room(source)
         if source not in LAST and target.startswith("dualmix.") and not named_only:
             inner = target.removeprefix("dualmix.")
             above = ROOMS[: ROOMS.index(room(source)) + 1]
-            assert room(inner if inner in MODULES else f"{inner}.x") in above, (
+            assert room(inner if inner in modules() else f"{inner}.x") in above, (
                 f"{source} imports {target}"
             )
 
 
 def test_every_room_says_what_belongs_there() -> None:
     for name in ROOMS[1:]:
-        said = ast.get_docstring(MODULES[f"{name}.__init__"]) or ""
+        said = ast.get_docstring(modules()[f"{name}.__init__"]) or ""
         assert said.count(".") >= 2, (
             f"{name}/__init__.py: two sentences on what belongs there and what it may import"
         )
         assert "mport" in said, f"{name}/__init__.py does not say what the room may import"
-    assert len([name for name in MODULES if "." not in name]) <= 10
+    assert len([name for name in modules() if "." not in name]) <= 10
 
 
 def test_no_room_does_the_work_of_another() -> None:
-    for source, target, _ in IMPORTS:
+    for source, target, _ in all_imports():
         top = target.split(".")[0]
         assert top not in FOREIGN.get(room(source), ()), f"{source} imports {target}"
         assert top != "rich" or room(source) == "cli", (
@@ -140,21 +141,23 @@ def test_no_room_does_the_work_of_another() -> None:
 def test_the_front_imports_nothing_until_it_is_asked() -> None:
     ours = {
         (target, kind)
-        for source, target, kind in IMPORTS
+        for source, target, kind in all_imports()
         if source == "__init__" and "dualmix" in target
     }
     assert {kind for _, kind in ours} == {"types"}
     assert not [
-        source for source, target, _ in IMPORTS if target == "dualmix" and source not in LAST
+        source for source, target, _ in all_imports() if target == "dualmix" and source not in LAST
     ]
 
 
 def test_no_import_goes_in_a_circle() -> None:
     graph: dict[str, set[str]] = {}
-    for source, target, kind in IMPORTS:
+    for source, target, kind in all_imports():
         inner = target.removeprefix("dualmix.")
         if kind != "types" and target.startswith("dualmix.") and source != inner:
-            graph.setdefault(source, set()).add(inner if inner in MODULES else f"{inner}.__init__")
+            graph.setdefault(source, set()).add(
+                inner if inner in modules() else f"{inner}.__init__"
+            )
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as cycle:
@@ -164,7 +167,7 @@ def test_no_import_goes_in_a_circle() -> None:
 def test_every_public_name_is_there_and_declared() -> None:
     declared = {
         alias.asname or alias.name
-        for statement, kind in imports(MODULES["__init__"])
+        for statement, kind in imports(modules()["__init__"])
         for alias in statement.names
         if kind == "types" and "dualmix" in targets(statement)[0]
     }
@@ -221,7 +224,7 @@ def test_chance_has_one_source() -> None:
     """No global generator is drawn from or seeded; `testing` alone looks at them, to see that
     nobody moved them.
     """
-    assert not [fault for name, tree in MODULES.items() for fault in faults(tree, name)]
+    assert not [fault for name, tree in modules().items() for fault in faults(tree, name)]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.methods import ER
 from dualmix.registry import Method
 from dualmix.settings import setting
+from tests.torture.shallow import shallow
 
 pytestmark = pytest.mark.slow
 
@@ -91,9 +92,16 @@ SIZED = [
 """Every demand at the data sets' sizes."""
 
 
+DEEP = ("er+dualmix",)
+"""Methods that `make test` tries on the whole network; for others one block will do, and `SIZED`
+takes one demand to the whole one.
+"""
+
+
 @pytest.mark.parametrize(("name", "demand"), DEMANDS)
-def test_method_keeps(name: str, demand: str) -> None:
-    testing.CHECKS[demand](DISTINCT[name], SMALL)
+def test_method_keeps(name: str, demand: str, request: pytest.FixtureRequest) -> None:
+    with shallow(name not in DEEP and not request.node.get_closest_marker("long")):
+        testing.CHECKS[demand](DISTINCT[name], SMALL)
 
 
 def test_every_preset_is_held_against_the_contract() -> None:
@@ -321,7 +329,7 @@ class IgnoresTheSeed(Replay):
     ],
 )
 def test_contract_notices(learner: type[Replay], demand: str) -> None:
-    with pytest.raises(AssertionError):
+    with shallow(), pytest.raises(AssertionError):
         testing.CHECKS[demand](fault(learner), SMALL)
 
 

@@ -22,11 +22,13 @@ from dualmix.config.compose import compose, walk
 from dualmix.registry import additions, presets
 from tests.kit import heeded
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 Command = Callable[..., tuple[int, str, str]]
 SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the words of a run of 8 steps that takes a moment."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.npz"

@@ -10,11 +10,12 @@ import pytest
 from dualmix.cli import demo, main
 from dualmix.store.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shallow")]
 
 FAST = {"model.width": 4, "stream.batch": 60}
 
 
+@pytest.mark.usefixtures("in_process")
 def test_table_over_seeds_and_nothing_trained_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,8 @@ from dualmix.runs.run import Stopped, run
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -33,7 +35,7 @@ def printed(thing: RenderableType, width: int = 80) -> str:
     return text
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def composed(tmp_path_factory: pytest.TempPathFactory) -> Composed:
     path = tmp_path_factory.mktemp("tiny") / "tiny.npz"
     x = np.random.default_rng(1).integers(0, 256, (36, 4, 4)).astype(np.uint8)
@@ -48,7 +50,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Composed:
     return compose("er", {**flags, "method.memory": 5})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def done(composed: Composed, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return run(composed, Store(tmp_path_factory.mktemp("done"))).folder
 

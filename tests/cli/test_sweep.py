@@ -40,24 +40,14 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "grid.yaml"
 
 
-@pytest.fixture(scope="module")
-def swept(grid: Path) -> Path:
+@pytest.fixture
+def swept(dualmix_: Command, grid: Path, in_process: None) -> Path:
     """Return the store of a finished sweep."""
     store = grid.parent / "store"
-    words = [
-        sys.executable,
-        "-m",
-        "dualmix",
-        "sweep",
-        str(grid),
-        "--store",
-        str(store),
-        "--workers",
-        "2",
-    ]
-    ended = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert "3 of 3 runs are done." in ended.stderr
-    assert ended.stderr.count("done     er seed ") == 3
+    if not store.exists():
+        code, _, err = dualmix_("sweep", grid, "--store", store, "--workers", "2")
+        assert code == 0 and "3 of 3 runs are done." in err
+        assert err.count("done     er seed ") == 3
     return store
 
 

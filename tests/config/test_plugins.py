@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,6 @@ class Edited(ER):
     def build(self, model, rng):
         {lazily}
         return ER(lr=self.lr * {factor}, memory=5).build(model, rng)
-"""
-KEY = """
-import sys
-from pathlib import Path
-from dualmix.config.compose import compose
-from dualmix.registry import load_plugin
-sys.path[:0] = sys.argv[2:]
-load_plugin(Path(sys.argv[1]))
-print(compose("edited").config.key("data"))
 """
 
 
@@ -70,11 +61,18 @@ def written(path: Path, imports: str = "", lazily: str = "", factor: str = "1") 
 
 
 def key(path: Path, *folders: Path) -> str:
-    """Return the key in a process of its own, as a command has it."""
-    words = [sys.executable, "-c", KEY, str(path), *map(str, folders)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Return the key that a command has; all modules that it loads are forgotten after it."""
+    before = {*sys.modules}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*map(str, folders), *sys.path])
+        patch.setattr(sys, "dont_write_bytecode", True)
+        load_plugin(path)
+        found = compose("edited").config.key("data")
+    for name in {*sys.modules} - before:
+        del sys.modules[name]
+    forget()
+    importlib.invalidate_caches()
+    return found
 
 
 def test_an_edit_of_the_file_gives_another_key(tmp_path: Path) -> None:
@@ -100,7 +98,6 @@ def test_an_edit_of_the_file_gives_another_key(tmp_path: Path) -> None:
         ("from library import FACTOR", "", "below/library.py"),
     ],
 )
-@pytest.mark.slow
 def test_an_edit_of_what_it_imports_gives_another_key(
     tmp_path: Path, imports: str, lazily: str, helper: str
 ) -> None:

@@ -26,6 +26,8 @@ from dualmix.registry import (
 )
 from dualmix.runs import build as recipe
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
 PLUGIN = """
 from dualmix.methods import ER

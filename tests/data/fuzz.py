@@ -40,7 +40,7 @@ from dualmix.errors import DataError
 from . import makers
 
 VERDICTS = ("right", "typed", "untyped", "hang", "wrong")
-SECONDS = 20
+SECONDS = 120
 SIZE = (9, 7)
 Mutate = Callable[[bytes, random.Random], bytes]
 

@@ -181,7 +181,7 @@ def decode(source):
 DATASETS["arrays"] = replace(entry, decode=decode)
 """
     runs = [script(data, body) for _ in range(2)]
-    prints = {run.communicate(timeout=300)[0] for run in runs}
+    prints = {run.communicate(timeout=900)[0] for run in runs}
     assert all(run.returncode == 0 for run in runs)
     assert len(prints) == 1 and (data.root / "log").read_text() == "decoded\n"
 
@@ -202,7 +202,7 @@ def test_the_user_is_told_of_a_damaged_copy(data, tmp_path):
     load(data)
     edit("train_x.npy", flip(-1))(decoded_folder(data))
     command = [sys.executable, "-m", "dualmix", *map(str, words)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
     (told,) = [line for line in run.stderr.splitlines() if "damaged" in line]
     assert told.startswith("note: The decoded copy") and told.endswith("was decoded again.")
 

@@ -44,7 +44,15 @@ def losses(name: str, engine: str) -> list[float]:
 
 
 @needs_engine
-@pytest.mark.parametrize("name", sorted(presets()))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=() if name == preset.kind or name.startswith("er+") else pytest.mark.long
+        )
+        for name, preset in sorted(presets().items())
+    ],
+)
 @pytest.mark.slow
 def test_a_method_learns_alike_on_both_engines(name: str) -> None:
     np.testing.assert_allclose(losses(name, "native"), losses(name, "torch"), rtol=2e-3)

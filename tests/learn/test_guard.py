@@ -20,6 +20,8 @@ from dualmix.learn.guard import AT_ONCE
 from dualmix.registry import get_method
 from tests.kit import SHAPE, batch, images, wait_until
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 
 def learner(name: str = "er", **settings: Any) -> Any:
     method = get_method(name)(**{"memory": 9, "lr": 0.05, **settings})

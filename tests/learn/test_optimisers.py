@@ -11,6 +11,8 @@ from dualmix.config.compose import compose
 from dualmix.errors import ConfigError, StoreError, TrainingError
 from dualmix.learn.optimisers import Optimiser
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 THEIRS = {
     ("sgd", 0.9): lambda w: torch.optim.SGD(w, lr=0.1, momentum=0.9, weight_decay=0.01),
     ("adam", 0.0): lambda w: torch.optim.Adam(w, lr=0.1, weight_decay=0.01),

@@ -18,6 +18,8 @@ from dualmix.learn.network import Classifier
 from dualmix.registry import get_method, presets
 from dualmix.runs.build import build, load, save
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 KINDS = sorted({p.kind for p in presets().values() if get_method(p.kind).trains})
 SHAPE = (3, 8, 8)
 

@@ -24,6 +24,8 @@ from dualmix.methods import ASER
 from dualmix.methods.aser import ShapleyRetrieve, ShapleyUpdate, balanced, knn_shapley
 from dualmix.rng import Rng
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 SHAPE = (1, 8, 8)
 
 

@@ -26,6 +26,8 @@ from dualmix.registry import presets
 from dualmix.rng import Rng
 from dualmix.runs.build import build
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 SHAPE = (3, 8, 8)
 NARROW = Model(width=2)
 ALL = {"view": 1.0, "enmix": 1.0, "adpmix": 1.0}

@@ -24,6 +24,8 @@ from dualmix.methods import GSS
 from dualmix.methods.gss import GSSUpdate, closest, draw, each_gradient, gradient
 from dualmix.rng import Rng
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 SHAPE = (1, 8, 8)
 
 

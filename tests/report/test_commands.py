@@ -14,6 +14,8 @@ from dualmix.report.export import _one_type
 
 from .makers import accurate, counts, made
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 Command = Callable[..., tuple[int, str, str]]
 
 

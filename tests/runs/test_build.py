@@ -17,6 +17,8 @@ from dualmix.errors import ConfigError, InputError, StoreError
 from dualmix.registry import get_method, presets
 from dualmix.store import snapshot
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 SHAPE = (1, 8, 8)
 
 
@@ -467,6 +469,7 @@ def test_a_preset_with_settings_of_its_method_can_be_created() -> None:
 
 def test_a_backbone_is_not_exchanged() -> None:
     learner: Any = dualmix.create("er", (3, 8, 8), width=2)
+    backbone = learner.model.backbone
     with pytest.raises(ConfigError, match="make the learner with backbone="):
         learner.model.backbone = torch.nn.Identity()
-    assert learner.model.features == 16
+    assert learner.model.backbone is backbone

@@ -18,6 +18,8 @@ from dualmix.runs.probes import linear_probe
 from dualmix.runs.run import run
 from dualmix.store.opening import open_store
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 
 def test_it_separates_features_that_are_the_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     """On raw pixels of the digits a logistic regression is known to reach about 96 %; on features

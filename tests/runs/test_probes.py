@@ -20,6 +20,8 @@ from dualmix.runs.probes import covariance, forgetting_gap, mean_variance, measu
 from dualmix.runs.run import run
 from dualmix.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 LOSSES = arrays(
     np.float64, st.tuples(st.integers(2, 6), st.integers(1, 5)), elements=st.floats(0, 20)
 )

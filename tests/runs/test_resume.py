@@ -19,6 +19,8 @@ import pytest
 
 from dualmix.store import snapshot
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = pytest.mark.slow
 
 RESULTS = (
@@ -157,11 +159,13 @@ from pathlib import Path
 import torch._dynamo
 import dualmix.runs.run, dualmix.cli.progress, dualmix.cli.scores
 from dualmix import cli
+from tests.torture.shallow import shallow
 
-arguments, store, most = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+whole, killed = map(json.loads, sys.argv[1:3])
+store, most = sys.argv[3], int(sys.argv[4])
 real_sync = os.fsync
 
-def life(fatal):
+def life(fatal, arguments):
     done = 0
     def operation(cut=None):
         nonlocal done
@@ -181,15 +185,16 @@ def life(fatal):
         real_sync(number)
     sys.addaudithook(audit)
     os.fsync = sync
-    cli.main(arguments)
+    with shallow():
+        cli.main(arguments)
 
-for fatal in range(1, most + 1):
+for fatal in range(most + 1):
     child = os.fork()
     if not child:
-        life(fatal)
+        life(fatal, killed if fatal else whole)
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), flush=True)
-    if status == 0:
+    if fatal and status == 0:
         break
 """
 
@@ -224,19 +229,14 @@ def test_killed_before_each_file_operation(tmp_path: Path) -> None:
         ]
         return ["run", "er", "--method.memory", "8", *data, *more]
 
-    def axe(store: Path, most: int) -> list[int]:
-        command = [sys.executable, "-c", AXE, json.dumps(words(store)), str(store), str(most)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
-        assert "Traceback" not in ended.stderr
-        return [int(line) for line in ended.stdout.splitlines() if line.lstrip("-").isdigit()]
-
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(
-        [sys.executable, "-m", "dualmix", *words(whole)], check=True, capture_output=True
-    )
-    codes = axe(killed, 90)
-    assert codes[-1] == 0
-    assert set(codes[:-1]) == {-signal.SIGKILL}
+    command = [sys.executable, "-c", AXE, *(json.dumps(words(s)) for s in (whole, killed))]
+    command += [str(killed), "90"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "Traceback" not in ended.stderr
+    codes = [int(line) for line in ended.stdout.splitlines() if line.lstrip("-").isdigit()]
+    assert codes[0] == codes[-1] == 0
+    assert set(codes[1:-1]) == {-signal.SIGKILL}
     assert len(codes) > 20
     (one,), (other,) = whole.iterdir(), killed.iterdir()
     assert {p.name for p in other.iterdir()} - {p.name for p in one.iterdir()} <= {

@@ -26,6 +26,8 @@ from dualmix.store import snapshot
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 RESULTS = (
     "learner.safetensors",
     "scores.json",
@@ -46,7 +48,7 @@ FLAGS = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six classes of noisy 4 x 4 patterns, ten training and five test images each."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.npz"
@@ -61,7 +63,7 @@ def npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiny(npz: Path) -> Callable[..., Composed]:
     def make(base: str = "er", **more: Any) -> Composed:
         flags = {
@@ -76,7 +78,7 @@ def tiny(npz: Path) -> Callable[..., Composed]:
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def whole(
     tiny: Callable[..., Composed], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, bytes]:

@@ -16,6 +16,8 @@ from dualmix.runs.status import standing
 from dualmix.runs.steps import steps
 from dualmix.store.store import Store
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dualmix.runs.run import Stopped, run
 from dualmix.runs.trackers import EVERY, Tracking, all_of, trackers
 from dualmix.store.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shallow")]
 
 VALUES = {"model.width": 4, "method.memory": 20, "stream.first": 2}
 RESULTS = ("learner.safetensors", "confusion.npz", "scores.json")
@@ -97,17 +97,24 @@ def test_a_cut_off_run_is_closed_as_such_and_goes_on_with_its_step(tmp_path: Pat
     assert again.told[0][1][2] == 10 and again.told[-1] == ("close", True)
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, shallow: None) -> Path:
+    """Return the folder of a run that nobody tracked."""
+    return run(compose("er", VALUES), Store(tmp_path_factory.mktemp("alone"))).folder.path
+
+
 @pytest.mark.parametrize("moment", ["begin", "add", "close"])
-def test_a_tracker_that_fails_is_given_up_with_one_warning(tmp_path: Path, moment: str) -> None:
+def test_a_tracker_that_fails_is_given_up_with_one_warning(
+    tmp_path: Path, alone: Path, moment: str
+) -> None:
     composed, bad, good, said = compose("er", VALUES), Book(moment), Book(), []
     with Tracking({"bad": bad, "good": good}, composed, said.append) as tracking:
         result = run(composed, Store(tmp_path / "tracked"), watch=tracking)
     assert said == ["bad stopped tracking, the run goes on: OSError: no route to the tracker"]
     assert [kind for kind, _ in bad.told].count(moment) == 1 and bad.told[-1][0] == moment
     assert good.told[-1] == ("close", True)
-    alone = run(composed, Store(tmp_path / "alone"))
     for name in RESULTS:
-        assert (result.folder.path / name).read_bytes() == (alone.folder.path / name).read_bytes()
+        assert (result.folder.path / name).read_bytes() == (alone / name).read_bytes()
 
 
 def test_the_device_is_not_stopped_when_nobody_tracks() -> None:

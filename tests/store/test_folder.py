@@ -555,7 +555,7 @@ def garbage_neighbours(store: Path) -> None:
     (store / "bad-loop").symlink_to(store / "bad-loop")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_a_bad_neighbour_stops_nobody(tmp_path: Path) -> None:
     good = finished(Store(tmp_path), compose("er"))
     (good.path / "sums.json").unlink()

@@ -37,6 +37,8 @@ from dualmix.store.store import Store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Job, entries, sweep
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 VALUES = {
     "model.width": 4,
     "method.memory": 20,
@@ -725,7 +727,7 @@ def test_of_several_runs_the_one_begun_last_is_shown(machine: Callable[[], Path]
     assert "-s0-" in open_store(URL).find("er").path.name
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
 def test_a_sweep_fills_an_address(
     tmp_path: Path,
     machine: Callable[[], Path],
@@ -792,6 +794,7 @@ def test_files_of_no_run_are_carried_and_the_longer_one_counts(machine: Callable
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
 def test_tuning_goes_on_elsewhere(
     dualmix_: Callable[..., tuple[int, str, str]], machine: Callable[[], Path], tmp_path: Path
 ) -> None:

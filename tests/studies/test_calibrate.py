@@ -21,6 +21,8 @@ from studies.calibrate import deviation_table, main, measured, ranked, reading_r
 from tests.cli.test_sweep import narrow
 from tests.paper.test_readings import exactly
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 Command = Callable[..., tuple[int, str, str]]
 
 

@@ -24,6 +24,8 @@ from dualmix.store.store import Store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Entry, Job, entries, estimate, grid, read_grid, sweep
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 TINY = {"model.width": 4, "method.memory": 20, "stream.first": 2, "save_every": 5}
 
 
@@ -175,7 +177,7 @@ def test_a_failing_run_is_tried_again_then_listed_while_others_go_on(tmp_path: P
     assert "no luck today" in runs[0].fault
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
 def test_a_run_in_other_hands_is_left_alone_until_it_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry
 from dualmix.sweeps.tune import command, search, tunable, tune
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -301,6 +303,7 @@ def test_the_command_uses_what_was_chosen_on_the_whole_stream(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_process")
 def test_the_command_line_tunes_and_goes_on(dualmix_: Command, tmp_path: Path) -> None:
     pytest.importorskip(
         "optuna", reason="OPTUNA MISSING: pip install 'dualmix[tune]' to test tuning"

@@ -4,7 +4,7 @@ can be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,17 +187,7 @@ def distinct_ends(paths: Iterable[str]) -> list[str]:
     >>> distinct_ends(["/x/a.npz", "/y/a.npz", "/y/b.npz"])
     ['x/a.npz', 'y/a.npz', 'b.npz']
     """
-    places = [Path(path).parts for path in paths]
-    others = set(places)
-    names = []
-    for place in places:
-        length = 1
-        while length < len(place) and any(
-            other[-length:] == place[-length:] for other in others if other != place
-        ):
-            length += 1
-        names.append("/".join(place[-length:]))
-    return names
+    return ["/".join(end) for end in _ends([Path(path).parts for path in paths])]
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -208,14 +198,19 @@ def short_names(paths: Sequence[str]) -> list[str]:
     >>> short_names(["method.lr", "method.augment", "method.mix.augment"])
     ['lr', 'method.augment', 'mix.augment']
     """
-    parts = [path.split(".") for path in paths]
-    names = []
-    for own in parts:
+    return [".".join(end) for end in _ends([tuple(path.split(".")) for path in paths])]
+
+
+def _ends(names: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Yield the shortest end of each name that no other name has; a whole name if it is an end of
+    another.
+    """
+    different = set(names)
+    for own in names:
         length = 1
-        while any(other[-length:] == own[-length:] for other in parts if other != own):
+        while any(other[-length:] == own[-length:] for other in different if other != own):
             length += 1
-        names.append(".".join(own[-length:]))
-    return names
+        yield own[-length:]
 
 
 def name_runs(runs: Iterable[Told]) -> list[str]:
