@@ -75,7 +75,7 @@ def build(
         raise ConfigError(f"model must be the settings of a network (Model), not {model!r}.")
     check_device(device)
     shape, model = _shape(shape), model or Model()
-    if isinstance(classes, Sequence | np.ndarray | set):
+    if isinstance(classes, Sequence | set) or (isinstance(classes, np.ndarray) and classes.ndim):
         raise ConfigError(
             f"classes is how many there will be, not which: give {len(classes)}, or leave it out "
             "and the head grows; names come with the labels of each batch."
