@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 
 import dualmix
 from dualmix.data import load
+from dualmix.learn.backbones import MLP
 from dualmix.serve.journal import Journal
 from dualmix.store.folder import SCORES
 from tests.data import makers
@@ -245,10 +246,7 @@ def _vectors() -> None:
 
 
 def _weights() -> None:
-    save_file(
-        dualmix.create("ncm", (6,), model="mlp", hidden=4).model.backbone.state_dict(),
-        "w.safetensors",
-    )
+    save_file(MLP((6,), 4).state_dict(), "w.safetensors")
 
 
 def _begun_with() -> None:
