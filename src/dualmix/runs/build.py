@@ -15,7 +15,7 @@ from torch import nn
 
 from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
-from dualmix.errors import ConfigError, StoreError
+from dualmix.errors import ConfigError, DualmixError, StoreError
 from dualmix.learn.backbones import REDUCED, make
 from dualmix.learn.common import MemoryLearner, with_answers
 from dualmix.learn.network import Classifier
@@ -87,12 +87,14 @@ def build(
         model = model.model_copy(update={"name": "linear"})
     try:
         network = _network(shape, classes, seed, model, device, backbone)
-    except (RuntimeError, MemoryError, NotImplementedError) as fault:
+        learner = method.build(network, Rng(seed))
+    except DualmixError:
+        raise
+    except (RuntimeError, MemoryError, NotImplementedError, ValueError) as fault:
         raise ConfigError(
-            f"No network for rows of {shape} and {classes} classes can be made on {device}: "
-            f"{str(fault).splitlines()[0][:200]}"
+            f"No learner for rows of {shape} and {classes} classes can be made on {device}: "
+            f"{str(fault).partition(chr(10))[0][:200]}"
         ) from fault
-    learner = method.build(network, Rng(seed))
     if isinstance(method, Descent) and (stepper := method.stepper()):
         if not isinstance(learner, MemoryLearner):
             raise ConfigError(f"{method.kind} takes steps of its own: give optimiser sgd.")
@@ -251,6 +253,8 @@ def create(
         settings[group] = {**values, **given}
     if not isinstance(model, str | Mapping):
         raise ConfigError(f"model must be a name or settings by name, not {_shown(model)}.")
+    if not isinstance(model, str) and not all(isinstance(part, str) for part in model):
+        raise ConfigError(f"Settings of the network go by names, not as in {_shown(model)}.")
     network = {
         "statistics": "unbiased",
         **({"name": model} if isinstance(model, str) else model),
@@ -283,8 +287,14 @@ def save(learner: Learner, to: Path | str | BinaryIO) -> None:
     content = to_bytes(learner)
     if isinstance(to, str | Path):
         write_bytes(Path(to), content)
-    else:
+        return
+    try:
         to.write(content)
+    except (OSError, ValueError, TypeError, AttributeError) as fault:
+        raise StoreError(
+            f"A learner cannot be written to {_shown(to)} ({fault}): give a path, or a file that "
+            "is open for bytes."
+        ) from fault
 
 
 def to_bytes(learner: Learner) -> bytes:
@@ -294,6 +304,8 @@ def to_bytes(learner: Learner) -> bytes:
 
 def state_of(learner: Learner) -> snapshot.State:
     """Return all that `load` needs to make a learner again."""
+    if not isinstance(getattr(learner, "recipe", None), dict):
+        raise ConfigError(f"Only a learner can be saved, not {_shown(learner)}.")
     recipe = dict(learner.recipe)
     if recipe.get("grown"):
         recipe["classes"] = len(with_answers(learner).model.weight)
@@ -301,7 +313,7 @@ def state_of(learner: Learner) -> snapshot.State:
 
 
 def load(
-    path: Path | str | bytes | BinaryIO,
+    path: Path | str | bytes | bytearray | memoryview | BinaryIO,
     device: str | torch.device = "cpu",
     *,
     backbone: nn.Module | None = None,
@@ -334,7 +346,7 @@ def load(
     if isinstance(path, str | Path):
         state = snapshot.read(Path(path))
     else:
-        content = path if isinstance(path, bytes) else path.read()
+        content = _content(path)
         path = Path("The learner")
         state = snapshot.parse_state(content, path)
     recipe: Any = state.get("recipe")
@@ -388,6 +400,19 @@ def load(
             f"{path} is not a saved learner ({type(fault).__name__}: {str(fault)[:200]})."
         ) from fault
     return learner
+
+
+def _content(given: bytes | bytearray | memoryview | BinaryIO) -> bytes:
+    """Return the bytes themselves, or those of an open file."""
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    try:
+        return bytes(given.read())
+    except (OSError, ValueError, TypeError, AttributeError) as fault:
+        raise StoreError(
+            f"A learner cannot be read from {_shown(given)} ({fault}): give a path, bytes, or a "
+            "file that is open for bytes."
+        ) from fault
 
 
 def _labels(names: list[str]) -> list[int] | list[str]:

@@ -119,6 +119,14 @@ def train(
     >>> images = dualmix.from_arrays(x, y)  # doctest: +SKIP
     >>> dualmix.train("er+dualmix", "runs", {"method.memory": 200}, images=images)  # doctest: +SKIP
     """
+    if not isinstance(what, str | Composed):
+        raise ConfigError(
+            f"A run goes by a name or what compose returned, not by a {type(what).__name__}."
+        )
+    if not isinstance(images, Images | None):
+        raise ConfigError(
+            f"images are what from_arrays or load_data returned, not a {type(images).__name__}."
+        )
     if isinstance(what, str):
         given = dict(values or {})
         if images is not None and images.name == "arrays":
@@ -131,7 +139,7 @@ def train(
             f"The configuration is for {what.config.data.name}, but images are of {images.name}: "
             f"compose it with data.name {images.name}."
         )
-    filed = store if isinstance(store, Store) else open_store(str(store))
+    filed = store if isinstance(store, Store) else open_store(store)
     return run(what, filed, images=images, **options)
 
 

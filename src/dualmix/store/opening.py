@@ -17,6 +17,8 @@ def open_store(location: Path | str, run: Path | None = None) -> Store:
     run
         One run's folder on this machine, as `Store` takes it.
     """
+    if not isinstance(location, str | Path):
+        raise ConfigError(f"A store is a folder or an address, not {location!r:.80}.")
     if not str(location):
         raise ConfigError("The store has no name: give a folder or an address with --store.")
     if "://" not in str(location):
