@@ -166,12 +166,12 @@ def _usable(code: str) -> None:
 def accepted() -> Iterator[None]:
     """Turn a typed error into a broken promise: it comes too late, the learner is there already.
 
-    A loss that is not finite is the one thing that lawful settings may end in.
+    Lawful settings may end in a loss that is not finite, or in more than the memory of a case.
     """
     try:
         yield
     except dualmix.DualmixError as fault:
-        if "finite" in str(fault) or "diverge" in str(fault):
+        if any(word in str(fault) for word in ("finite", "diverge", "fit into the memory")):
             raise
         raise WrongError(f"accepted, and then refused to work ({type(fault).__name__})") from fault
 

@@ -160,6 +160,15 @@ def check(images: Images | Decoded, name: str = "") -> None:
             f"{name}: {len(empty)} classes have no training image, the first is {empty[0]!r}; add "
             "some."
         )
+    _check_titles(images, name)
+
+
+def _check_titles(images: Images | Decoded, name: str) -> None:
+    titles = (*images.classes, *images.notes)
+    if not all(isinstance(title, str) for title in titles):
+        raise DataError(f"{name}: class names and notes must be texts.")
+    if len(set(images.classes)) < len(images.classes):
+        raise DataError(f"{name}: two classes have the same name: rename one.")
     for title in images.classes:
         if printable(title) != title or "\n" in title:
             raise DataError(

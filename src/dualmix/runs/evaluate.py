@@ -92,7 +92,7 @@ def evaluate(
     >>> print(dualmix.evaluate(dualmix.create("ncm", shape=(2,)), batches))
     80.0% of 10 rows recognised before they were learned
     """
-    if not isinstance(learner, Learner):
+    if not hasattr(learner, "observe") or not hasattr(learner, "predict"):
         raise InputError(f"Only a learner can be evaluated, not a {type(learner).__name__}.")
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise InputError(f"every must be a whole number of batches from 1 on, not {every!r}.")
