@@ -313,7 +313,7 @@ def load_plugin(path: Path) -> None:
         spec.loader.exec_module(module)
     except ConfigError:
         raise
-    except Exception as fault:
+    except (Exception, SystemExit) as fault:
         raise ConfigError(
             f"The plugin {path} cannot be loaded: {type(fault).__name__}: {fault}."
         ) from fault

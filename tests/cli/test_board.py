@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from dualmix.cli.board import Board
@@ -38,3 +42,20 @@ def test_a_failure_is_told_even_if_the_run_starts_again_at_once(tmp_path: Path) 
         assert told(run) == f"starts   {name}"
         run.state, run.tries = "failed", 3
         assert told(run) == f"failed   {name} (tried 3 times): killed by signal 9"
+
+
+@pytest.mark.slow
+def test_status_of_finished_runs_imports_nothing_that_is_slow(tmp_path: Path) -> None:
+    folder = tmp_path / "er-digits-s0-0123456789ab"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    scores = {"average_accuracy": 0.5, "average_accuracy_by_task": [1.0, 0.5]}
+    (folder / "scores.json").write_text(json.dumps(scores))
+    script = (
+        "import sys; from dualmix.cli import main\n"
+        "try: main(['status', '--store', sys.argv[1]])\n"
+        "finally: print(sorted({'numpy', 'pydantic', 'torch'} & set(sys.modules)))"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path)]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert said == "1 runs: 1 done\n[]\n"

@@ -139,3 +139,44 @@ def test_answers_are_arrays(stub: Stub) -> None:
 def test_an_address_must_be_one(url: str) -> None:
     with pytest.raises(ConfigError, match="no address"):
         Client(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:99999", "http://[::1", "http://\ud800", None, 3], ids=ascii
+)
+def test_what_is_no_address_at_all(url: Any) -> None:
+    with pytest.raises(ConfigError, match="is no address such as"):
+        Client(url)
+
+
+@pytest.mark.parametrize("token", ["a\r\nX: y", "\u540d"])
+def test_a_token_is_one_line_of_ascii(token: str) -> None:
+    with pytest.raises(ConfigError, match="printable ASCII"):
+        Client("http://127.0.0.1:1", token=token)
+
+
+@pytest.mark.parametrize("told", [None, [], {}, {"labels": 3}, "x"])
+def test_an_answer_of_another_program_is_one_sentence(stub: Stub, told: Any) -> None:
+    stub.answers = [(200, told), (200, told)]
+    with Client(stub.url) as client:
+        with pytest.raises(ServiceError, match="none of a service of dualmix"):
+            client.predict(X)
+        with pytest.raises(ServiceError, match="none of a service of dualmix"):
+            client.observe(X, [1])
+
+
+def test_a_redirection_is_not_taken_for_an_answer(stub: Stub) -> None:
+    stub.answers = [(302, {"labels": [1]})]
+    with Client(stub.url) as client, pytest.raises(ServiceError, match="status 302"):
+        client.predict(X)
+
+
+def test_what_no_learner_takes_is_not_sent() -> None:
+    client = Client("http://127.0.0.1:1", patience=0)
+    masked: Any = np.ma.masked_equal(X, 0)
+    for x in (masked, None, X.astype(complex)):
+        with pytest.raises(InputError):
+            client.predict(x)
+    for y in ([None], [0, "a"], np.ma.masked_equal([0], 0), [object()]):
+        with pytest.raises(InputError):
+            client.observe(X, y)  # type: ignore[arg-type]

@@ -216,6 +216,7 @@ def test_a_preset_may_be_added() -> None:
         ),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("from dualmix import NoSuchThing", "ImportError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_a_broken_plugin_is_one_sentence(tmp_path: Path, text: str, says: str) -> None:

@@ -1,6 +1,7 @@
 """Data sets that users add: by a file, by an installed package, and what can go wrong."""
 
 import json
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -156,6 +157,11 @@ X, Y = random_images(4), np.arange(4) % 2
         (lambda: Decoded(X / 255, Y, X, Y, ("a", "b")), "must be uint8"),
         (lambda: Decoded(X, Y.astype(np.int32), X, Y, ("a", "b")), "one int64 label per image"),
         (lambda: Decoded(X, Y, X, Y, ("a", "b", "c")), "have no training image"),
+        (lambda: Decoded(X, Y, X, Y, (1, None)), "class names and notes must be texts"),
+        (lambda: Decoded(X, Y, X, Y, ("a", "b"), (None,)), "class names and notes must be texts"),
+        (lambda: Decoded(X, Y, X, Y, ("a", "a")), "two classes have the same name"),
+        (lambda: Decoded(np.ma.masked_equal(X, 0), Y, X, Y, ("a", "b")), "without masks"),
+        (lambda: sys.exit(5), "failed: SystemExit: 5"),
     ],
 )
 def test_a_plugin_that_fails_is_one_sentence(tmp_path, result, says):
@@ -176,6 +182,16 @@ def test_names_are_taken_once():
         add_dataset(replace(DATASETS["twice"], home="another"))
     with pytest.raises(ConfigError, match=r"cannot be called '\.\./x'"):
         register_dataset("../x")(lambda folder: None)
+    with pytest.raises(ConfigError, match="cannot be called None"):
+        register_dataset(None)(lambda folder: None)
+    with pytest.raises(ConfigError, match="a whole number of tasks from 1 on, not 'x'"):
+        register_dataset("odd", tasks="x")(lambda folder: None)
+
+
+def test_patterns_are_below_a_folder(tmp_path):
+    register_dataset("rooted", files=["/etc/*"])(lambda folder: None)
+    with pytest.raises(DataError, match="name no files below a folder"):
+        load(Data(name="rooted", root=tmp_path))
 
 
 def installed(monkeypatch, folder, text, value):

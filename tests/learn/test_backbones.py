@@ -174,6 +174,10 @@ def test_weights_come_from_a_file_and_must_fit(tmp_path):
     (tmp_path / "odd.safetensors").write_bytes(b"nothing")
     with pytest.raises(ConfigError, match="is no safetensors file of weights"):
         dualmix.create("er", shape=(D,), weights=str(tmp_path / "odd.safetensors"))
+    large = {name: part.double() + 1e300 for name, part in state.items()}  # too large for float32
+    save_file(large, tmp_path / "large.safetensors")
+    with pytest.raises(ConfigError, match="holds NaN or infinite numbers"):
+        dualmix.create("er", shape=(D,), hidden=16, weights=str(tmp_path / "large.safetensors"))
 
 
 def test_names_that_do_not_fit_are_said():

@@ -454,6 +454,7 @@ def test_numbers_of_numpy_and_lists_are_made_plain(tmp_path: Path, shape: Any) -
     [
         ({"device": "mps"}, "no device 'mps' for dualmix: give cpu"),
         ({"classes": ["cat", "dog"]}, "how many there will be, not which: give 2"),
+        ({"classes": np.array(3)}, "^Classes must be a whole number"),
         ({"mean": [0.5]}, "^Method 'er' cannot be made: mean and std need"),
     ],
 )

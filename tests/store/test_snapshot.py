@@ -235,3 +235,14 @@ def test_no_part_of_the_package_reads_pickles() -> None:
         p.name for p in source.rglob("*.py") if forbidden.search(p.read_text(encoding="utf-8"))
     ]
     assert not found
+
+
+def test_a_panic_for_want_of_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {})
+
+    def serialise(*given: Any) -> bytes:
+        raise panic("PyObject pointer is null")
+
+    monkeypatch.setattr(snapshot, "serialise", serialise)
+    with pytest.raises(StoreError, match="A state of 12 bytes does not fit into the memory"):
+        snapshot.state_bytes({"x": torch.zeros(3)})

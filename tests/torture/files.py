@@ -12,19 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import yaml
 from filelock import FileLock
+from safetensors.torch import save_file
 
 import dualmix
 from dualmix.data import load
+from dualmix.learn.backbones import MLP
+from dualmix.serve.journal import Journal
 from dualmix.store.folder import SCORES
 from tests.data import makers
 from tests.torture import mutations
 from tests.torture.calls import accepted, pixels, tiny
 from tests.torture.jail import Kind, Outcome, WrongError, digest, judged
-from tests.torture.line import RESULTS, answer, checked, run_words, stop_early, tiny_arrays
+from tests.torture.line import RESULTS, AtOnce, answer, checked, run_words, stop_early, tiny_arrays
 from tests.torture.shallow import shallow
 
 
@@ -168,7 +172,9 @@ def _images(name: str, path: str | None = None) -> Callable[[], Any]:
             np.array(part) for part in (found.train_x, found.train_y, found.test_x, found.test_y)
         ]
         for x, y in (parts[:2], parts[2:]):
-            if x.dtype != np.uint8 or x.ndim != 4 or len(x) != len(y) or not len(x):
+            pixels = x.dtype == np.uint8 and x.ndim == 4
+            vectors = x.dtype == np.float32 and x.ndim == 2 and np.isfinite(x).all()
+            if not (pixels or vectors) or len(x) != len(y) or not len(x):
                 raise WrongError("images of another kind were read")
             if y.min() < 0 or y.max() >= len(found.classes):
                 raise WrongError("labels without a class were read")
@@ -233,6 +239,46 @@ def _npz() -> None:
     tiny_arrays("tiny.npz")
 
 
+def _vectors() -> None:
+    Path("data").mkdir()
+    x = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    np.savez("vectors.npz", x=x, y=np.repeat(np.arange(6), 10))
+
+
+def _weights() -> None:
+    save_file(MLP((6,), 4).state_dict(), "w.safetensors")
+
+
+def _begun_with() -> None:
+    settings = {"name": "mlp", "weights": "w.safetensors"}
+    learner = dualmix.create("er", (6,), model=settings, hidden=4, memory=3)
+    with accepted():
+        _exercised(learner)
+
+
+def _service() -> None:
+    Path("service").mkdir()
+    journal = Journal(Path("service"), "mine", 0, keep=True)
+    for number in range(9):
+        journal.append(bytes([number]) * (50 * number))
+        if number in (3, 6):
+            journal.forget(number)
+    journal.close()
+
+
+def _recovered() -> Any:
+    journal = Journal(Path("service"), "mine", 0, keep=True)
+    journal.close()
+    return [payload for _, payload in journal.records(0)]
+
+
+def first_ones(got: Any, right: Any, damaged: Path) -> None:
+    """Demand the records that were written; a write that was cut off is the last one's end."""
+    last = damaged.name == "0000000000000007.journal"
+    if got != right and not (last and len(got) >= 7 and got == right[: len(got)]):
+        raise WrongError(f"other records, without a word, from a damaged {damaged.name}")
+
+
 def _learner() -> None:
     for name in ("er+dualmix", "gdumb", "gss", "scr", "aser", "der++", "dvc"):
         learner = tiny(name)
@@ -255,7 +301,7 @@ def _composed(name: str) -> Callable[[], Any]:
         Path("again.json").write_text(json.dumps({"config": found.record()}))
         if dualmix.compose("again.json").config != found:
             raise WrongError("a configuration is another one when it is saved and read")
-        checked("explain", name)
+        checked("explain", name, "--json")
         return None
 
     return read
@@ -286,7 +332,10 @@ def _speed() -> Any:
 
 def _tune() -> Any:
     words = [word for word in run_words("er")[2:] if word != "--quiet"]
-    said = answer("tune", "er", "--trials", "2", "--only", "method.lr", "--workers", "1", *words)
+    with patch("dualmix.sweeps.executors.Process", AtOnce):
+        said = answer(
+            "tune", "er", "--trials", "2", "--only", "method.lr", "--workers", "1", *words
+        )
     return {"best": said["best"], "trials": len(said["trials"])}
 
 
@@ -331,6 +380,9 @@ SUBJECTS: dict[str, Subject] = {
     "tiny zip": Subject(_tiny_zip, "data/*.zip", _images("tiny_imagenet"), own_images, 3),
     "pictures": Subject(_pictures, "mine/*/*", _images("folder", "mine"), own_images, 4),
     "npz": Subject(_npz, "tiny.npz", _images("arrays", "tiny.npz"), own_images, 5),
+    "vectors": Subject(_vectors, "vectors.npz", _images("arrays", "vectors.npz"), own_images, 3),
+    "weights": Subject(_weights, "w.safetensors", _begun_with, loosely, 3),
+    "service": Subject(_service, "service/*.journal", _recovered, first_ones, 3),
     "yaml": Subject(_config, "mine.yaml", _composed("mine.yaml"), loosely, 4),
     "json": Subject(_config, "mine.json", _composed("mine.json"), loosely, 4),
     "grid": Subject(
@@ -454,7 +506,14 @@ def _exercised(learner: Any) -> None:
     import torch
 
     shape = tuple(learner.recipe["shape"])
-    x = np.random.default_rng(0).integers(0, 256, (3, *shape), dtype=np.uint8)
+    draw = np.random.default_rng(0)
+    x = (
+        draw.integers(0, 256, (3, *shape), dtype=np.uint8)
+        if len(shape) == 3
+        else draw.random((3, *shape))
+    )
+    if not learner.model.labels:
+        learner.observe(x, [0, 1, 2])
     before = learner.predict(x)
     learner.observe(x, before)
     learner.predict(x)

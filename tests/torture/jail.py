@@ -27,6 +27,7 @@ from dualmix.errors import DualmixError
 VERDICTS = ("right", "typed", "untyped", "hang", "wrong")
 ROOM = 2 << 30
 """Bytes that a case may take beyond what the harness holds itself."""
+WAITS = 10
 KEPT = 2
 """Failing cases whose files are kept, per cause."""
 
@@ -55,7 +56,8 @@ class Kind:
     each
         Tries of one case.
     seconds
-        Longest time between two outcomes of a case.
+        CPU time between two outcomes of a case after which it hangs; one that waits for something
+        may do so `WAITS` times as long, since the machine may be busy.
     attempt
         Tries one case: it gets the shared folder, its chance and its number, and works in an empty
         current folder.
@@ -201,7 +203,19 @@ class _Child:
             _ended(lambda: self._work(shared, seed, os.fdopen(writing, "w", buffering=1)))
         os.close(writing)
         self.pipe: IO[bytes] = os.fdopen(reading, "rb", buffering=0)
-        self.heard, self.text = time.monotonic(), b""
+        self.text = b""
+        self._heard()
+
+    def _heard(self) -> None:
+        self.since, self.used = time.monotonic(), cpu_seconds(self.pid)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has computed or waited for too long since it told something."""
+        waited, limit = time.monotonic() - self.since, self.kind.seconds
+        return waited > limit * WAITS or (
+            waited > limit and cpu_seconds(self.pid) - self.used > limit
+        )
 
     def _work(self, shared: Path, seed: int, tell: IO[str]) -> None:
         os.setsid()
@@ -230,12 +244,12 @@ class _Child:
         """Take in what the child tells; return whether it has ended."""
         if select.select([self.pipe], [], [], 0)[0]:
             said = self.pipe.read(1 << 16)
-            self.heard = time.monotonic()
+            self._heard()
             *lines, self.text = (self.text + said).split(b"\n")
             for line in lines:
                 self._told(tally, *json.loads(line))
             return not said and self._gone(tally, "")
-        if time.monotonic() - self.heard > self.kind.seconds:
+        if self.hangs:
             return self._gone(tally, "hang")
         return False
 
@@ -271,6 +285,15 @@ class _Child:
             self.left = self.left[1:]
         shutil.rmtree(self.work, ignore_errors=True)
         return True
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process and its children that have ended used; 0 if it is gone."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, told[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _leads(pid: int) -> bool:

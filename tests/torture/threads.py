@@ -110,4 +110,4 @@ def _after(name: str, state: Any, order: Any) -> Any:
     return learner
 
 
-KIND = Kind("threads", "predict beside observe, and two observes", 84, 2, 120, attempt)
+KIND = Kind("threads", "predict beside observe, and two observes", 92, 2, 120, attempt)

@@ -185,7 +185,7 @@ def _outside(words: list[str], chance: Random) -> Outcome:
     bare["LC_ALL"] = chance.choice(("C", "C.UTF-8", "POSIX"))
 
     def run() -> None:
-        ended = subprocess.run(command, capture_output=True, timeout=100, env=bare, check=False)
+        ended = subprocess.run(command, capture_output=True, timeout=600, env=bare, check=False)
         _fits(
             ended.returncode,
             ended.stdout.decode(errors="replace"),

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dualmix.cli.text import clock, percent
-from dualmix.runs.apart import Usual, name_runs, of_composed
-from dualmix.runs.status import Standing
-from dualmix.sweeps.sweep import Entry, Executor
+
+if TYPE_CHECKING:
+    from dualmix.runs.status import Standing
+    from dualmix.sweeps.sweep import Entry, Executor
 
 LIVE_SECONDS = 1.0
 KEY = 6
@@ -114,6 +116,8 @@ class Board:
 
 def entry_names(runs: Sequence[Entry]) -> dict[str, str]:
     """Return by key what each run of a sweep is called: method, settings that differ, seed."""
+    from dualmix.runs.apart import Usual, name_runs, of_composed
+
     usual = Usual()
     told = [of_composed(run.composed, usual) for run in runs]
     return dict(zip((run.folder.key for run in runs), name_runs(told), strict=True))
@@ -220,7 +224,7 @@ def status_table(
     )
     shown = [found for found in standings if everything or found.state != "done"]
     parts: list[RenderableType] = [Text(f"{len(standings)} runs: {head}", style="bold")]
-    called = names([found.name for found in shown])
-    parts += [standing_table(shown, called)] if shown else []
+    if shown:
+        parts.append(standing_table(shown, names([found.name for found in shown])))
     parts += [Text(f"{found.name}: {found.fault}") for found in shown if found.fault]
     return Group(*parts)

@@ -13,12 +13,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dualmix.errors import ConfigError, DualmixError, InputError
+from dualmix.learn.inputs import as_array
 
 AGAIN = (408, 429, 502, 503, 504, 507)
 """Answers after which the same request may succeed."""
@@ -93,12 +94,23 @@ class Client:
         patience: float = 60.0,
         longest_pause: float = 10.0,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{url!r} is no address such as http://127.0.0.1:8000.")
-        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
-        self._base = parts.path.rstrip("/")
+        try:
+            parts = urlsplit(url)
+            self._secure, self._host, self._port = (
+                parts.scheme == "https",
+                parts.hostname,
+                parts.port,
+            )
+            (self._host or "").encode("idna")
+            known = parts.scheme in ("http", "https") and parts.hostname
+        except (ValueError, AttributeError, TypeError):
+            known = False
+        if not known:
+            raise ConfigError(f"{url!a:.100} is no address such as http://127.0.0.1:8000.")
+        self._base = quote(parts.path.rstrip("/"), safe="/%")
         self._token = os.environ.get("DUALMIX_TOKEN") if token is None else token
+        if self._token and not (self._token.isascii() and self._token.isprintable()):
+            raise ConfigError("A token is made of printable ASCII letters: this one is not.")
         self._timeout, self._patience, self._longest = timeout, patience, longest_pause
         self._own = threading.local()
 
@@ -139,24 +151,23 @@ class Client:
 
     def predict(self, x: ArrayLike, *, at_least: float = 0.0) -> NDArray[Any]:
         """Return a label per row; None (in an object array) where no class reached `at_least`."""
-        said = self._post("/predict", _saved(x), {"at_least": repr(float(at_least))})
-        labels = said["labels"]
+        said = self._post("/predict", _saved(x), {"at_least": str(at_least)})
+        labels = _part(said, "labels")
         return np.asarray(labels, dtype=object if None in labels else None)
 
     def predict_proba(self, x: ArrayLike) -> tuple[NDArray[np.float64], NDArray[Any]]:
         """Return a probability per row and class, and the classes."""
         said = self._post("/probabilities", _saved(x))
-        return np.asarray(said["probabilities"]), np.asarray(said["classes"])
+        return np.asarray(_part(said, "probabilities")), np.asarray(_part(said, "classes"))
 
     def top_k(self, x: ArrayLike, k: int = 5) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Return the `k` likeliest labels per row and their probabilities."""
         said = self._post("/top-k", _saved(x), {"k": str(k)})
-        return np.asarray(said["labels"]), np.asarray(said["probabilities"])
+        return np.asarray(_part(said, "labels")), np.asarray(_part(said, "probabilities"))
 
     def labels(self) -> list[dict[str, Any]]:
         """Return the classes, when they came and how well they were recognised."""
-        classes: list[dict[str, Any]] = self._get("/labels")["classes"]
-        return classes
+        return _part(self._get("/labels"), "classes")
 
     def progress(self) -> dict[str, Any]:
         """Return prequential accuracy over time, and how the service goes."""
@@ -198,11 +209,11 @@ class Client:
         self.close()
 
     def _get(self, path: str) -> Any:
-        return json.loads(self._request("GET", path))
+        return _parsed(self._request("GET", path))
 
     def _post(self, path: str, body: bytes, query: Mapping[str, str] | None = None) -> Any:
         address = path + ("?" + urlencode(query) if query else "")
-        return json.loads(self._request("POST", address, body))
+        return _parsed(self._request("POST", address, body))
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """Ask until there is an answer that no further try would change."""
@@ -218,7 +229,7 @@ class Client:
             except (OSError, http.client.HTTPException) as fault:
                 self.close()
                 sentence = f"The service does not answer ({type(fault).__name__}: {fault})."
-            if status is not None and status < 400:
+            if status is not None and status < 300:
                 return content
             if status == 422:
                 raise InputError(sentence)
@@ -262,27 +273,51 @@ class Client:
 def _saved(*arrays: ArrayLike) -> bytes:
     """Return arrays one after the other, as `numpy.save` writes them."""
     held = io.BytesIO()
-    for array in arrays:
-        np.save(held, np.asarray(array), allow_pickle=False)
+    for given in arrays:
+        array = as_array(given, "Rows")
+        if array.dtype.kind not in "biufU":
+            raise InputError(f"Rows must be numbers, and labels texts too, not {array.dtype}.")
+        np.save(held, array, allow_pickle=False)
     return held.getvalue()
 
 
-def _labels(y: Sequence[int] | Sequence[str] | NDArray[Any]) -> NDArray[Any]:
-    """Return labels as an array of numbers or of text; numpy would make text of both together."""
-    labels = np.asarray(y)
-    if not labels.ndim or labels.dtype.kind not in "OU":
-        return labels
-    if not all(isinstance(label, str) for label in y):
-        raise InputError("Labels must be all whole numbers (64 bits) or all text.")
-    return labels.astype(np.str_)
+def _labels(y: Any) -> NDArray[Any]:
+    """Return labels as one array; texts of Python are none of numpy's."""
+    labels = as_array(y, "Labels")
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.flat):
+        return labels.astype(np.str_)
+    kinds = {isinstance(label, str) for label in y} if isinstance(y, list | tuple) else ()
+    if len(kinds) > 1 or labels.dtype.kind == "O":
+        raise InputError("Labels must be whole numbers or texts, all of one kind.")
+    return labels
 
 
-def _accepted(said: Mapping[str, Any]) -> Accepted:
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as fault:
+        raise _strange("it is no JSON") from fault
+
+
+def _part(said: Any, name: str) -> list[Any]:
+    part = said.get(name) if isinstance(said, dict) else None
+    if not isinstance(part, list):
+        raise _strange(f"it has no {name}")
+    return part
+
+
+def _strange(why: str) -> ServiceError:
+    return ServiceError(f"The answer is none of a service of dualmix ({why}): see the address.")
+
+
+def _accepted(said: Any) -> Accepted:
+    if not isinstance(said, dict) or not said.keys() >= set(Accepted._fields):
+        raise _strange("it does not acknowledge the batch")
     return Accepted(**{name: said[name] for name in Accepted._fields})
 
 
 def _detail(content: bytes, status: int) -> str:
     try:
         return str(json.loads(content)["detail"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return f"The service answered with status {status}."

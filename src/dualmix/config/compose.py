@@ -53,6 +53,12 @@ def compose(
     >>> [composed.origins[path] for path in ("seed", "method.weight_decay", "method.lr")]
     ['flag', 'default', 'default for digits']
     """
+    if not isinstance(base, str):
+        raise ConfigError(f"A configuration goes by a name or a file, not by {base!r:.80}.")
+    if not isinstance(overrides, Mapping | None) or not all(
+        isinstance(path, str) for path in overrides or ()
+    ):
+        raise ConfigError(f"Settings are values by dotted path, not {overrides!r:.80}.")
     faults = list(faults)
     schema: type[Common] = Common
     told = _Base(base, "", {}, {}, open=False)

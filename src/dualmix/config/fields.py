@@ -11,9 +11,10 @@ from pydantic import SerializeAsAny, field_validator, model_validator
 
 from dualmix.config.migrate import first_names
 from dualmix.data.config import Data
+from dualmix.data.source import open_file
 from dualmix.data.stream import Stream
 from dualmix.engine.library import available
-from dualmix.errors import worded
+from dualmix.errors import DataError, worded
 from dualmix.learn.augment import check_name
 from dualmix.learn.types import Shape
 from dualmix.plugins import code_of
@@ -105,10 +106,11 @@ class Model(Settings):
         if given.get("weights_sha256") or not isinstance(path, str | Path):
             return given
         try:
-            with Path(path).open("rb") as file:
+            with open_file(Path(path)) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as fault:
-            raise ValueError(f"weights: {path} cannot be read ({fault.strerror})") from fault
+        except (OSError, DataError, ValueError) as fault:
+            reason = getattr(fault, "strerror", None) or fault
+            raise ValueError(f"weights: {str(path)!a} cannot be read ({reason})") from fault
         return {**given, "weights": str(path), "weights_sha256": digest}
 
     @model_validator(mode="after")

@@ -6,6 +6,8 @@ here. It imports only the root and learn, with numpy and pillow, and never torch
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from dualmix.data import cache
 from dualmix.data.cache import DataWarning
 from dualmix.data.catalog import DATASETS, Dataset, add_dataset, root, title
@@ -51,7 +53,9 @@ def load(data: Data | str) -> Images:
     if isinstance(data, str):
         if data not in DATASETS:
             raise DataError(f"There is no data set {data!r}: give {', '.join(sorted(DATASETS))}.")
-        data = Data(name=data)
+        data = _named(data)
+    if not isinstance(data, Data):
+        raise DataError(f"Data go by their name or by Data(...), not by a {type(data).__name__}.")
     entry = DATASETS[data.name]
     with readable(title(data)):
         folder = root(data.root)
@@ -67,3 +71,10 @@ def load(data: Data | str) -> Images:
         return Images(
             data.name, **arrays, classes=decoded.classes, fingerprint=mark, notes=decoded.notes
         )
+
+
+def _named(name: str) -> Data:
+    try:
+        return Data(name=name)
+    except ValidationError as fault:
+        raise DataError(f"{fault.errors()[0]['msg'].removeprefix('Value error, ')}") from fault

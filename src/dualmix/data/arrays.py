@@ -19,7 +19,8 @@ from dualmix.data import npy, split
 from dualmix.data.images import Decoded, Images, Labels, Pixels, Rows, check, fingerprint
 from dualmix.data.pixels import first, resize
 from dualmix.data.source import Source, check_room, locate, open_file, parsing, stamps
-from dualmix.errors import DataError
+from dualmix.errors import DataError, InputError
+from dualmix.learn.inputs import as_array
 
 if TYPE_CHECKING:
     from zipfile import ZipFile, ZipInfo
@@ -126,11 +127,16 @@ def from_arrays(
     """
     if (x_test is None) != (y_test is None):
         raise DataError("Give both x_test and y_test, or neither.")
-    if not 0 < held_out < 1:
+    if not isinstance(held_out, float | np.floating) or not 0 < held_out < 1:
         raise DataError(f"held_out is a share between 0 and 1, not {held_out!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise DataError(f"seed is a whole number from 0 on, not {seed!r}.")
     divided = x_test is not None
     given = dict(zip(DIVIDED, (x, y, x_test, y_test), strict=True)) if divided else {"x": x, "y": y}
-    held = {name: np.asarray(array) for name, array in given.items()}
+    try:
+        held = {name: as_array(array, name) for name, array in given.items()}
+    except InputError as fault:
+        raise DataError(str(fault)) from fault
     share = {} if divided else {"held_out": held_out, "seed": seed}
     made = _decoded(Source("in memory", IN_MEMORY, (), None, **share), held, divided)  # type: ignore[arg-type]
     check(made, "arrays")

@@ -199,9 +199,14 @@ DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
 
 def add_dataset(dataset: Dataset) -> None:
     """Make a data set known by its name; loading the same plugin again replaces its own."""
-    if not NAME.fullmatch(dataset.name):
+    if not isinstance(dataset.name, str) or not NAME.fullmatch(dataset.name):
         raise ConfigError(
             f"A data set cannot be called {dataset.name!r}: use letters, digits, - and _."
+        )
+    if not isinstance(dataset.tasks, int) or dataset.tasks < 1:
+        raise ConfigError(
+            f"The data set {dataset.name!r} must have a whole number of tasks from 1 on, not "
+            f"{dataset.tasks!r:.40}."
         )
     for path in dataset.defaults:
         if path == "seed" or path.startswith("data."):

@@ -99,6 +99,10 @@ class Images:
         return replace(self, test_x=self.train_x, test_y=self.train_y, notes=(*self.notes, note))
 
 
+def _is_array(given: object) -> bool:
+    return isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray)
+
+
 def check(images: Images | Decoded, name: str = "") -> None:
     """Raise `DataError` unless the arrays fit together and every class can be learnt.
 
@@ -113,8 +117,10 @@ def check(images: Images | Decoded, name: str = "") -> None:
     for part in ("train", "test"):
         x: Rows = getattr(images, f"{part}_x")
         y: Labels = getattr(images, f"{part}_y")
-        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
-            raise DataError(f"{name}: {part} images and labels must be numpy arrays.")
+        if not all(map(_is_array, (x, y))):
+            raise DataError(
+                f"{name}: {part} images and labels must be numpy arrays, and without masks."
+            )
         vectors = x.dtype == np.float32 and x.ndim == 2
         if vectors and (not x.shape[1] or not np.isfinite(x).all()):
             raise DataError(
@@ -154,6 +160,15 @@ def check(images: Images | Decoded, name: str = "") -> None:
             f"{name}: {len(empty)} classes have no training image, the first is {empty[0]!r}; add "
             "some."
         )
+    _check_titles(images, name)
+
+
+def _check_titles(images: Images | Decoded, name: str) -> None:
+    titles = (*images.classes, *images.notes)
+    if not all(isinstance(title, str) for title in titles):
+        raise DataError(f"{name}: class names and notes must be texts.")
+    if len(set(images.classes)) < len(images.classes):
+        raise DataError(f"{name}: two classes have the same name: rename one.")
     for title in images.classes:
         if printable(title) != title or "\n" in title:
             raise DataError(

@@ -95,7 +95,7 @@ def register_dataset(
                 decoded = read(source.where)
             except (DataError, OSError, MemoryError):
                 raise
-            except Exception as fault:
+            except (Exception, SystemExit) as fault:
                 raise DataError(
                     f"The data set {name!r} ({code}) failed: {type(fault).__name__}: {fault}."
                 ) from fault
@@ -132,5 +132,12 @@ def register_dataset(
 def _marks(place: Path, files: Sequence[str], code: Path) -> tuple[Stamp, ...]:
     """Stamp the files that the function reads, and the text of its own file."""
     text = code.read_bytes()
-    found = stamps({path for pattern in files for path in place.glob(pattern)}, place)
+    try:
+        paths = {path for pattern in files for path in place.glob(pattern)}
+    except (NotImplementedError, ValueError, TypeError) as fault:
+        raise DataError(
+            f"The patterns {', '.join(map(repr, files))} of {code} name no files below a folder: "
+            f"{fault}."
+        ) from fault
+    found = stamps(paths, place)
     return (*found, (f"sha256:{hashlib.sha256(text).hexdigest()}", len(text), 0))

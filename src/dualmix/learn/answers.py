@@ -50,8 +50,9 @@ class Answers:
             The answer where no class is likely enough; none: -1, or "unknown" where labels are
             text.
         """
-        if not isinstance(at_least, int | float | np.number) or not 0 <= at_least <= 1:
-            raise InputError(f"at_least is a probability from 0 to 1, not {at_least!r}.")
+        number = isinstance(at_least, int | float | np.number) and not isinstance(at_least, bool)
+        if not number or not 0 <= at_least <= 1:
+            raise InputError(f"at_least is a probability from 0 to 1, not {at_least!r:.40}.")
         if not at_least:
             return self.network.names(torch.cat([part.argmax(1) for part in self._parts(x)]))
         said = self._probabilities(x)

@@ -30,7 +30,7 @@ def as_vectors(x: ImagesLike, shape: Shape) -> Tensor:
         (d,) that the learner was made for.
     """
     if not isinstance(x, torch.Tensor):
-        x = _array(x, "Vectors")
+        x = as_array(x, "Vectors")
         if x.dtype.kind not in "iufb" or x.dtype.itemsize > 8:
             raise InputError(f"Vectors must be numbers, but they are {x.dtype}: convert them.")
         x = torch.from_numpy(np.array(x, np.float64 if x.dtype.kind in "iu" else None, order="C"))
@@ -71,7 +71,7 @@ def as_pixels(x: ImagesLike, shape: Shape) -> Tensor:
         (C, H, W) that the learner was made for.
     """
     if not isinstance(x, torch.Tensor):
-        x = _array(x, "Images")
+        x = as_array(x, "Images")
         if not (
             x.dtype == np.uint8 or (np.issubdtype(x.dtype, np.floating) and x.dtype.itemsize <= 8)
         ):
@@ -91,7 +91,8 @@ def as_pixels(x: ImagesLike, shape: Shape) -> Tensor:
     return x.permute(0, 2, 3, 1).contiguous()
 
 
-def _array(given: Any, what: str) -> np.ndarray[Any, Any]:
+def as_array(given: Any, what: str) -> np.ndarray[Any, Any]:
+    """Return what may be one array, but for masked ones."""
     if _masked(given):
         raise InputError(
             f"{what} are a masked array, and a learner knows no masks: give an ordinary array of "
@@ -185,7 +186,7 @@ def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
     if isinstance(y, torch.Tensor):
         _dense(y, "Labels")
         y = (y.double() if y.is_floating_point() else y).detach().cpu().numpy()
-    array = _array(y, "Labels")
+    array = as_array(y, "Labels")
     if array.ndim != 1 or (count is not None and len(array) != count):
         raise InputError(
             f"Labels must be one for each of {count} images, but their shape is {array.shape}."

@@ -18,7 +18,7 @@ from torch import nn
 from dualmix.config.compose import walk
 from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
-from dualmix.errors import ConfigError, StoreError, naming_arguments
+from dualmix.errors import ConfigError, DualmixError, StoreError, naming_arguments
 from dualmix.learn.backbones import REDUCED, make
 from dualmix.learn.common import MemoryLearner, with_answers
 from dualmix.learn.network import Classifier
@@ -78,7 +78,7 @@ def build(
         raise ConfigError(f"model must be the settings of a network (Model), not {model!r}.")
     check_device(device)
     shape, model = _shape(shape), model or Model()
-    if isinstance(classes, Sequence | np.ndarray | set):
+    if isinstance(classes, Sequence | set) or (isinstance(classes, np.ndarray) and classes.ndim):
         raise ConfigError(
             f"classes is how many there will be, not which: give {len(classes)}, or leave it out "
             "and the head grows; names come with the labels of each batch."
@@ -90,12 +90,14 @@ def build(
         model = model.model_copy(update={"name": "linear"})
     try:
         network = _network(shape, classes, seed, model, device, backbone)
-    except (RuntimeError, MemoryError, NotImplementedError) as fault:
+        learner = method.build(network, Rng(seed))
+    except DualmixError:
+        raise
+    except (RuntimeError, MemoryError, NotImplementedError, ValueError) as fault:
         raise ConfigError(
-            f"No network for rows of {shape} and {classes} classes can be made on {device}: "
-            f"{str(fault).splitlines()[0][:200]}"
+            f"No learner for rows of {shape} and {classes} classes can be made on {device}: "
+            f"{str(fault).partition(chr(10))[0][:200]}"
         ) from fault
-    learner = method.build(network, Rng(seed))
     if isinstance(method, Descent) and (stepper := method.stepper()):
         if not isinstance(learner, MemoryLearner):
             raise ConfigError(f"{method.kind} takes steps of its own: give optimiser sgd.")
@@ -258,6 +260,8 @@ def create(
         settings[group] = {**values, **given}
     if not isinstance(model, str | Mapping):
         raise ConfigError(f"model must be a name or settings by name, not {_shown(model)}.")
+    if not isinstance(model, str) and not all(isinstance(part, str) for part in model):
+        raise ConfigError(f"Settings of the network go by names, not as in {_shown(model)}.")
     network = {
         "statistics": "unbiased",
         **({"name": model} if isinstance(model, str) else model),
@@ -299,10 +303,10 @@ def save(learner: Learner, to: Path | str | BinaryIO) -> None:
         return
     try:
         to.write(content)
-    except (AttributeError, TypeError, io.UnsupportedOperation) as fault:
+    except (OSError, ValueError, TypeError, AttributeError) as fault:
         raise StoreError(
-            f"A learner is saved to a path or to a file that is open for writing bytes, not to "
-            f"{_shown(to)}."
+            f"A learner cannot be written to {_shown(to)} ({fault}): give a path, or a file that "
+            "is open for bytes."
         ) from fault
 
 
@@ -315,6 +319,8 @@ def to_bytes(learner: Learner) -> bytes:
 
 def state_of(learner: Learner) -> snapshot.State:
     """Return all that `load` needs to make a learner again."""
+    if not isinstance(getattr(learner, "recipe", None), dict):
+        raise ConfigError(f"Only a learner can be saved, not {_shown(learner)}.")
     recipe = dict(learner.recipe)
     if recipe.get("grown"):
         recipe["classes"] = len(with_answers(learner).model.weight)
@@ -322,7 +328,7 @@ def state_of(learner: Learner) -> snapshot.State:
 
 
 def load(
-    path: Path | str | bytes | BinaryIO,
+    path: Path | str | bytes | bytearray | memoryview | BinaryIO,
     device: str | torch.device = "cpu",
     *,
     backbone: nn.Module | None = None,
@@ -411,17 +417,17 @@ def load(
     return learner
 
 
-def _content(given: bytes | BinaryIO) -> bytes:
+def _content(given: bytes | bytearray | memoryview | BinaryIO) -> bytes:
+    """Return the bytes themselves, or those of an open file."""
     if isinstance(given, bytes | bytearray | memoryview):
         return bytes(given)
-    read = getattr(given, "read", None)
-    content = read() if callable(read) else None
-    if not isinstance(content, bytes):
+    try:
+        return bytes(given.read())
+    except (OSError, ValueError, TypeError, AttributeError) as fault:
         raise StoreError(
-            f"A learner is loaded from a path, from bytes or from a file that is open for reading "
-            f"bytes, not from {_shown(given)}."
-        )
-    return content
+            f"A learner cannot be read from {_shown(given)} ({fault}): give a path, bytes, or a "
+            "file that is open for bytes."
+        ) from fault
 
 
 def _labels(names: list[str]) -> list[int] | list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,17 +92,19 @@ def evaluate(
     >>> print(dualmix.evaluate(dualmix.create("ncm", shape=(2,)), batches))
     80.0% of 10 rows recognised before they were learned
     """
+    if not hasattr(learner, "observe") or not hasattr(learner, "predict"):
+        raise InputError(f"Only a learner can be evaluated, not a {type(learner).__name__}.")
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise InputError(f"every must be a whole number of batches from 1 on, not {every!r}.")
-    kept = None if holdout is None else (holdout[0], as_labels(holdout[1], len(holdout[0])))
+    kept = None
+    if holdout is not None:
+        ((x, y),) = _pairs([holdout])
+        kept = (x, as_labels(y, len(x)))
     known: set[Label] = set(getattr(learner, "classes_", ()))
     right: list[NDArray[np.bool_]] = []
     truth: list[Labels] = []
     curve: list[Point] = []
-    for batch in stream:
-        if not isinstance(batch, Sequence) or len(batch) != 2:
-            raise InputError("A stream must hand over pairs of rows and labels, (x, y).")
-        x, y = batch
+    for x, y in _pairs(stream):
         labels = as_labels(y)
         right.append(_right(learner, x, labels, known))
         truth.append(labels)
@@ -121,6 +123,20 @@ def evaluate(
     last = _right(learner, *kept, known)
     by_class = _by_class(last, kept[1])
     return replace(found, holdout=float(last.mean()), holdout_per_class=by_class)
+
+
+def _pairs(
+    stream: Iterable[tuple[ImagesLike, LabelsLike]],
+) -> Iterator[tuple[ImagesLike, LabelsLike]]:
+    if not isinstance(stream, Iterable):
+        raise InputError(f"A stream is batches of rows and labels, not a {type(stream).__name__}.")
+    for batch in stream:
+        pair = isinstance(batch, list | tuple) and len(batch) == 2
+        if not pair or not isinstance(batch[0], Sized):
+            raise InputError(
+                f"A batch is a pair of rows and labels, not this {type(batch).__name__}."
+            )
+        yield batch[0], batch[1]
 
 
 def _right(learner: Learner, x: ImagesLike, labels: Labels, known: set[Label]) -> NDArray[np.bool_]:

@@ -121,13 +121,19 @@ def train(
     >>> images = dualmix.from_arrays(x, y)  # doctest: +SKIP
     >>> dualmix.train("er+dualmix", "runs", {"method.memory": 200}, images=images)  # doctest: +SKIP
     """
+    if not isinstance(what, str | Composed):
+        raise ConfigError(
+            f"A run goes by a name or what compose returned, not by a {type(what).__name__}."
+        )
     if odd := options.keys() - OPTIONS:
         raise ConfigError(
             f"train takes no {min(odd)}: settings are in values by their path, such as "
             f"{{'method.memory': 200}}, and options are {', '.join(OPTIONS)}."
         )
     if not isinstance(images, Images | None):
-        raise ConfigError("images must be what from_arrays or load_data returned.")
+        raise ConfigError(
+            f"images are what from_arrays or load_data returned, not a {type(images).__name__}."
+        )
     if isinstance(what, str):
         given = dict(values or {})
         if images is not None and images.name == "arrays":
@@ -140,7 +146,7 @@ def train(
             f"The configuration is for {what.config.data.name}, but images are of {images.name}: "
             f"compose it with data.name {images.name}."
         )
-    filed = store if isinstance(store, Store) else open_store(str(store))
+    filed = store if isinstance(store, Store) else open_store(store)
     return run(what, filed, images=images, **options)
 
 

@@ -52,7 +52,7 @@ def fill(backbone: nn.Module, path: Path, sha256: str) -> None:
                 f"{name} in {path} is {tuple(tensors[name].shape)}, but the network's is "
                 f"{tuple(weight.shape)}: it holds the weights of another network."
             )
-        if name in tensors and not bool(tensors[name].isfinite().all()):
+        if name in tensors and not bool(tensors[name].to(weight.dtype).isfinite().all()):
             raise ConfigError(f"{name} in {path} holds NaN or infinite numbers.")
     extra = [n for n in tensors if n not in wanted and not n.startswith(HEADS)]
     if extra:

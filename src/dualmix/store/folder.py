@@ -11,11 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dualmix.errors import StoreError
-from dualmix.store.arrays import arrays_bytes, parse_arrays
 from dualmix.store.files import (
     LARGEST_JSON,
     digest,
@@ -32,6 +28,9 @@ from dualmix.store.lock import Lock, note, now
 from dualmix.store.names import plain
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dualmix.store.folder_mirror import FolderMirror
     from dualmix.store.snapshot import State
 
@@ -203,6 +202,8 @@ class Folder:
         Later sessions add themselves to the facts, and mend what was damaged. The first record of
         what was asked for stays if the same values are asked for again.
         """
+        from dualmix.store.arrays import arrays_bytes
+
         remarks = []
         try:
             sums = self.sums() or {}
@@ -307,6 +308,7 @@ class Folder:
     ) -> None:
         """File the results; the run counts as done once the scores are there."""
         from dualmix.store import snapshot
+        from dualmix.store.arrays import arrays_bytes
 
         contents = {
             LEARNER: snapshot.state_bytes(learner),
@@ -357,6 +359,10 @@ class Folder:
 
     def counts(self) -> NDArray[np.int64]:
         """Return the confusion counts of each stage measured so far, (stages, classes, classes)."""
+        import numpy as np
+
+        from dualmix.store.arrays import parse_arrays
+
         if self.done:
             path = self.path / "confusion.npz"
             counts = parse_arrays(self.read("confusion.npz"), path).get("counts")

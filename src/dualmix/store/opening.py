@@ -6,7 +6,6 @@ from pathlib import Path
 
 from dualmix.errors import ConfigError
 from dualmix.store.archive import open_folder
-from dualmix.store.mirror import Mirror
 from dualmix.store.store import Store
 
 
@@ -18,9 +17,13 @@ def open_store(location: Path | str, run: Path | None = None) -> Store:
     run
         One run's folder on this machine, as `Store` takes it.
     """
+    if not isinstance(location, str | Path):
+        raise ConfigError(f"A store is a folder or an address, not {location!r:.80}.")
     if not str(location):
         raise ConfigError("The store has no name: give a folder or an address with --store.")
     if "://" not in str(location):
         return open_folder(location, run)
+    from dualmix.store.mirror import Mirror
+
     mirror = Mirror(str(location))
     return Store(mirror.root, run, mirror)

@@ -39,7 +39,15 @@ def state_bytes(state: State) -> bytes:
             {"sha256": _digest(skeleton, tensors), "state": skeleton}, sort_keys=True
         )
     }
-    return serialise(tensors, header)
+    try:
+        return serialise(tensors, header)
+    except BaseException as fault:  # safetensors panics where it gets no memory: no Exception
+        if not isinstance(fault, MemoryError) and type(fault).__name__ != "PanicException":
+            raise
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        raise StoreError(
+            f"A state of {size:,} bytes does not fit into the memory once more, as saving it needs."
+        ) from fault
 
 
 def read(path: Path) -> State:
