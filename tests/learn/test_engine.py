@@ -184,8 +184,11 @@ def test_a_machine_without_the_engine_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_engine_is_part_of_the_key() -> None:
-    keys = {e: compose("er", {"model.engine": e}).config.key("x") for e in ("torch", "native")}
-    assert keys["torch"] == compose("er").config.key("x") != keys["native"]
+    here = {"data.name": "cifar100"}
+    keys = {
+        e: compose("er", {**here, "model.engine": e}).config.key("x") for e in ("torch", "native")
+    }
+    assert keys["torch"] == compose("er", here).config.key("x") != keys["native"]
 
 
 def test_what_the_native_engine_cannot_do_is_said() -> None:

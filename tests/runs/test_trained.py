@@ -123,7 +123,7 @@ def test_weights_stand_in_the_key_by_their_content(tmp_path):
     one, moved, other = weights("a", 0.5), weights("b", 0.5), weights("c", 0.25)
     keys = [compose("er", {"model.weights": path}).config.key("x") for path in (one, moved, other)]
     assert keys[0] == keys[1] != keys[2] and keys[0] != compose("er").config.key("x")
-    composed = compose("er", {"model.weights": one})
+    composed = compose("er", {"model.weights": one, "data.name": "cifar100"})
     learner = dualmix.create("er", shape=(D,), weights=one, hidden=3)
     assert float(learner.model.backbone.inner.weight[0, 0].detach()) == 0.5
     weights("a", 0.125)

@@ -177,7 +177,11 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(tmp_path: Path) -> Non
     receipts = [served.observe(record(seed)) for seed in range(2)]
     with pytest.raises(RefusalError, match="2 batches are waiting") as fault:
         served.observe(record(2, "late"))
-    assert fault.value.status == 429 and fault.value.retry is not None
+    assert fault.value.status == 429 and fault.value.retry == 1.0
+    served._pace = 40.0
+    with pytest.raises(RefusalError) as fault:
+        served.observe(record(2, "late"))
+    assert fault.value.retry == 10.0, "the time of an eighth of the queue: of 2 batches"
     with pytest.raises(InputError, match="use one kind"):
         served.observe(as_record(SHAPE, batch(0)[0], ["a"] * 4))
     go.set()

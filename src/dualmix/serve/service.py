@@ -313,7 +313,8 @@ class Service:
         if waiting >= self.limits.queue or (
             waiting and held + record.size > self.limits.queue_bytes
         ):
-            raise faults.crowded(waiting, max(1.0, self._pace * waiting / 2))
+            # An eighth of the queue is learned by then: room for whoever comes, and no idle writer.
+            raise faults.crowded(waiting, max(1.0, self._pace * waiting / 8))
 
     def check_ready(self) -> None:
         """Raise `RefusalError` while the journal is replayed, or after the writer has died."""
