@@ -15,6 +15,8 @@ import dualmix
 from dualmix.config.compose import compose
 from dualmix.methods.er_ace import asymmetric_ce
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 SHAPE, LR = (1, 8, 8), 0.1
 
 
