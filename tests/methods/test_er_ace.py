@@ -15,8 +15,6 @@ import dualmix
 from dualmix.config.compose import compose
 from dualmix.methods.er_ace import asymmetric_ce
 
-pytestmark = pytest.mark.usefixtures("shallow")
-
 SHAPE, LR = (1, 8, 8), 0.1
 
 

@@ -34,8 +34,6 @@ from tests.kit import (
     stored,
 )
 
-pytestmark = pytest.mark.usefixtures("shallow")
-
 LR, DECAY, T = 0.3, 0.05, 0.5
 
 
