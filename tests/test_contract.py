@@ -34,9 +34,11 @@ VARIANTS = {
     "er twice": {"iterations": 2},
     "er exact": {"reservoir": "exact"},
 }
-METHODS: dict[str, Method] = {name: compose(name).config.method for name in registry.presets()} | {
-    name: ER(**values) for name, values in VARIANTS.items()
-}
+SMALLER = {"randumb": {"method.length": 64}}
+"""Settings that make a learner quick and change nothing that is demanded."""
+METHODS: dict[str, Method] = {
+    name: compose(name, SMALLER.get(name, {})).config.method for name in registry.presets()
+} | {name: ER(**values) for name, values in VARIANTS.items()}
 DISTINCT = {
     " = ".join(n for n in METHODS if METHODS[n] == method): method for method in METHODS.values()
 }

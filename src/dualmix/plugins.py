@@ -13,10 +13,12 @@ import sys
 import sysconfig
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import EntryPoint, packages_distributions, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from dualmix.errors import ConfigError
 
 PREFIX = "dualmix_plugin_"
 """How the modules of plugin files are called."""
@@ -76,6 +78,19 @@ def code_of(method: type) -> Code:
     if method not in _KNOWN:
         _KNOWN[method] = _read(method)
     return _KNOWN[method]
+
+
+def load_entry(point: EntryPoint, what: str) -> None:
+    """Load what an installed package offers; `what` says in a fault what it is."""
+    try:
+        point.load()
+    except ConfigError:
+        raise
+    except Exception as fault:
+        raise ConfigError(
+            f"The installed {what} {point.name!r} ({point.value}) cannot be loaded: "
+            f"{type(fault).__name__}: {fault}: mend or remove the package that brings it."
+        ) from fault
 
 
 def _read(method: type) -> Code:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
 
 from dualmix.errors import ConfigError
-from dualmix.plugins import PREFIX, code_of
+from dualmix.plugins import PREFIX, code_of, load_entry
 from dualmix.settings import Settings, Source
 
 if TYPE_CHECKING:
@@ -341,12 +341,4 @@ def _load_installed() -> None:
 
     for point in _installed(entry_points):
         if point.name not in _METHODS:
-            try:
-                point.load()
-            except ConfigError:
-                raise
-            except Exception as fault:
-                raise ConfigError(
-                    f"The installed method {point.name!r} ({point.value}) cannot be loaded: "
-                    f"{type(fault).__name__}: {fault}: mend or remove the package that brings it."
-                ) from fault
+            load_entry(point, "method")

@@ -21,6 +21,8 @@ from dualmix.methods import DERpp
 from dualmix.methods.derpp import WithLogits, logit_mse
 from dualmix.registry import split_name
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 SHAPE, LR = (1, 8, 8), 0.1
 
 

@@ -32,6 +32,8 @@ from dualmix.methods.dvc import (
 from dualmix.rng import Rng
 from tests.kit import SHAPE, Chosen, assert_same, batch, filled, floats, images, network, stored
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 LR, DECAY, STEP = 0.3, 0.05, 0.5
 
 

@@ -23,6 +23,8 @@ from dualmix.rng import Rng
 from dualmix.runs.build import create
 from tests.kit import SHAPE, assert_same, batch, filled, floats, images, network, stored
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 LR = 0.2
 streams = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=25)
 

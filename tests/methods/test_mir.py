@@ -24,6 +24,8 @@ from dualmix.methods import MIR
 from dualmix.methods.mir import MIRRetrieve, fresh_gradient
 from dualmix.rng import Rng
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 SHAPE, LR = (1, 8, 8), 0.3
 
 

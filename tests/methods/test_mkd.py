@@ -22,6 +22,8 @@ from dualmix.methods.mkd import distillation
 from dualmix.runs.build import build
 from dualmix.store import snapshot
 
+pytestmark = pytest.mark.usefixtures("shallow")
+
 SHAPE, LR = (1, 8, 8), 0.1
 
 

@@ -16,6 +16,7 @@ from dualmix.data import arrays, cache, cifar100, digits, folder, mini_imagenet,
 from dualmix.data.images import Decoded
 from dualmix.data.source import Source, expanded
 from dualmix.errors import ConfigError
+from dualmix.plugins import load_entry
 
 if TYPE_CHECKING:
     from dualmix.data.config import Data
@@ -227,15 +228,7 @@ def load_installed() -> None:
     """Load the data sets that installed packages offer as entry points ``dualmix.datasets``."""
     for point in entry_points(group="dualmix.datasets"):
         if point.name not in DATASETS:
-            try:
-                point.load()
-            except ConfigError:
-                raise
-            except Exception as fault:
-                raise ConfigError(
-                    f"The installed data set {point.name!r} ({point.value}) cannot be loaded: "
-                    f"{type(fault).__name__}: {fault}: mend or remove the package that brings it."
-                ) from fault
+            load_entry(point, "data set")
 
 
 def recommended(name: str) -> Mapping[str, Any]:

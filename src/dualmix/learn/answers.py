@@ -40,15 +40,8 @@ class Answers:
     def predict(
         self, x: ImagesLike, *, at_least: float = 0.0, unknown: int | str | None = None
     ) -> Labels:
-        """Return for each row the label with the highest score among those seen so far.
-
-        Parameters
-        ----------
-        at_least
-            The probability below which the answer is `unknown`; 0: there is always a label.
-        unknown
-            The answer where no class is likely enough; none: -1, or "unknown" where labels are
-            text.
+        """Return for each row the label with the highest score among those seen so far, as
+        `MemoryLearner.predict` says.
         """
         number = isinstance(at_least, int | float | np.number) and not isinstance(at_least, bool)
         if not number or not 0 <= at_least <= 1:
