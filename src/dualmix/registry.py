@@ -296,12 +296,13 @@ def split_name(name: str) -> tuple[str, list[str]]:
     return host, name[len(host) :].removeprefix("+").split("+") if name != host else []
 
 
-def load_plugin(path: Path) -> None:
+def load_plugin(path: Path | str) -> None:
     """Run a user's own file so that what it registers is known. It is code: load only files that
     you trust.
     """
-    if not path.is_file():
+    if not isinstance(path, str | Path) or not Path(path).is_file():
         raise ConfigError(f"There is no plugin file {path}.")
+    path = Path(path)
     _load_installed()
     name = f"{PREFIX}{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)

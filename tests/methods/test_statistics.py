@@ -6,7 +6,7 @@ import torch
 
 import dualmix
 from dualmix import testing
-from dualmix.errors import ConfigError
+from dualmix.errors import ConfigError, InputError, TrainingError
 from dualmix.registry import get_method
 
 KINDS = ("ncm", "slda", "ridge", "fecam", "randumb")
@@ -208,3 +208,32 @@ def test_they_take_images_through_a_network():
 def test_there_is_nothing_to_set_that_they_do_not_have():
     with pytest.raises(ConfigError, match="'ncm' has no setting memory"):
         dualmix.create("ncm", shape=(D,), memory=5)
+
+
+def test_sums_that_are_not_finite_are_not_taken():
+    learner = dualmix.create("fecam", shape=(D,), tukey=300.0)
+    learner.observe(np.full((2, D), 0.5, np.float32), [0, 1])
+    before = dualmix.to_bytes(learner)
+    with pytest.raises(TrainingError, match="not finite, and the learner is as it was"):
+        learner.observe(np.full((2, D), 1e30, np.float32), [1, 2])
+    assert dualmix.to_bytes(learner) == before
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_of_any_size_are_answered_by_numbers_or_a_sentence(name):
+    x = np.random.default_rng(0).normal(size=(6, D)).astype(np.float32)
+    for scale in (0, 1e-30, 1e20, 1e38):
+        learner = dualmix.create(name, shape=(D,))
+        try:
+            for _ in range(2):
+                learner.observe(x * np.float32(scale), [0, 1, 2, 0, 1, 2])
+            said = learner.predict_proba(x * np.float32(scale))
+        except (TrainingError, InputError) as fault:
+            assert "scale the rows" in str(fault)
+        else:
+            assert np.isfinite(said).all()
+
+
+def test_a_covariance_has_no_negative_weights():
+    with pytest.raises(ConfigError, match="0 or above"):
+        dualmix.create("fecam", shape=(D,), shrink=(-1.0, 0.0))

@@ -15,6 +15,7 @@ from torch import nn
 
 import dualmix
 from dualmix.errors import DualmixError
+from dualmix.registry import load_plugin
 
 X = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
 Y = [0, 1, 2, 0, 1, 2]
@@ -41,6 +42,9 @@ CALLS: dict[str, Callable[[], Any]] = {
     "at_least nothing": lambda: learner().predict(X, at_least=None),
     "at_least text": lambda: learner().predict(X, at_least="x"),
     "at_least two": lambda: learner().predict(X, at_least=np.array([0.5, 0.6])),
+    "unknown beyond 64 bits": lambda: learner().predict(X, at_least=1.0, unknown=2**70),
+    "unknown no number": lambda: learner().predict(X, at_least=1.0, unknown=float("nan")),
+    "no plugin": lambda: load_plugin(None),
     "a covariance too large": lambda: dualmix.create("slda", (10**6,)),
     "a gram too large": lambda: dualmix.create("ridge", (10**6,)),
     "a network that is not there yet": lambda: dualmix.create(

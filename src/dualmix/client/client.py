@@ -96,17 +96,13 @@ class Client:
     ) -> None:
         try:
             parts = urlsplit(url)
-            self._secure, self._host, self._port = (
-                parts.scheme == "https",
-                parts.hostname,
-                parts.port,
-            )
-            (self._host or "").encode("idna")
-            known = parts.scheme in ("http", "https") and parts.hostname
+            self._host, self._port = parts.hostname or "", parts.port
+            known = parts.scheme in ("http", "https") and self._host.encode("idna")
         except (ValueError, AttributeError, TypeError):
             known = False
         if not known:
             raise ConfigError(f"{url!a:.100} is no address such as http://127.0.0.1:8000.")
+        self._secure = parts.scheme == "https"
         self._base = quote(parts.path.rstrip("/"), safe="/%")
         self._token = os.environ.get("DUALMIX_TOKEN") if token is None else token
         if self._token and not (self._token.isascii() and self._token.isprintable()):

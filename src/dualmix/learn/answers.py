@@ -84,16 +84,25 @@ class Answers:
             raise InputError("Nothing has been learned yet: observe a batch before predict.")
         raw = as_rows(x, self.network.shape)
         with torch.no_grad():
-            return [self.score(self.network.pixels(part))[:, :seen] for part in raw.split(CHUNK)]
+            parts = [self.score(self.network.pixels(part))[:, :seen] for part in raw.split(CHUNK)]
+        if any(bool(part.isnan().any()) for part in parts):
+            raise InputError("The scores of these rows are no numbers: scale the rows.")
+        return parts
 
     def _probabilities(self, x: ImagesLike) -> Tensor:
-        return torch.cat(self._parts(x)).float().softmax(1).cpu()
+        said = torch.cat(self._parts(x)).float().softmax(1).cpu()
+        if bool(said.isnan().any()):
+            raise InputError("The scores of these rows are beyond float32: scale the rows.")
+        return said
 
     def _or_unknown(self, columns: Tensor, sure: Any, unknown: int | str | None) -> Labels:
         labels = self.network.labels
         text = isinstance(labels[0], str)
         answer = ("unknown" if text else -1) if unknown is None else unknown
-        if isinstance(answer, str) != text or isinstance(answer, bool):
+        whole = (
+            isinstance(answer, int) and not isinstance(answer, bool) and -(2**63) <= answer < 2**63
+        )
+        if not (isinstance(answer, str) if text else whole):
             raise InputError(
                 f"unknown is {answer!r}, but labels are {'text' if text else 'whole numbers'}: "
                 "give an answer of that kind."

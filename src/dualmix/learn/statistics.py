@@ -5,9 +5,11 @@ answers are solved exactly. The order of the stream does not matter to them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dualmix.errors import TrainingError
 from dualmix.learn.common import MemoryLearner, take_in
 from dualmix.learn.lazy import torch
 from dualmix.learn.memory import Memory
@@ -65,22 +67,36 @@ class StatisticsLearner(MemoryLearner):
         return features
 
     def observe(self, x: ImagesLike, y: LabelsLike) -> Tensor:
-        """Add a batch to the sums; return the share of it that was not recognised before."""
+        """Add a batch to the sums; return the share of it that was not recognised before.
+
+        Raises
+        ------
+        TrainingError
+            The sums would not be finite, or cannot be solved; the learner is as it was.
+        """
         known = len(self.model.labels)
         arrival = take_in(self, x, y)
         columns = arrival.batch.y
         with eval_mode(self.model):
             features = self.mapped(self.model.embed(arrival.batch.x).double())
             self.hits = torch.zeros((), dtype=torch.int64)
-            if known:
-                said = self.solved(self.sums)(features)[:, :known].argmax(1)
-                self.hits = (said == columns).sum().cpu()
-            self.sums = self.added(self.sums, features, columns)
+            with _solvable():
+                if known:
+                    said = self.solved(self.sums)(features)[:, :known].argmax(1)
+                    self.hits = (said == columns).sum().cpu()
+                sums = self.added(self.sums, features, columns)
+            if not all(bool(part.isfinite().all()) for part in sums.values()):
+                raise TrainingError(
+                    "The sums with this batch are not finite, and the learner is as it was before "
+                    "it: scale the rows."
+                )
+            self.sums = sums
         return 1 - self.hits.float() / len(columns)
 
     def scorer(self, network: Classifier) -> Scorer:
         """Return what scores the classes, from the sums as they are now."""
-        score = self.solved(self.sums)
+        with _solvable():
+            score = self.solved(self.sums)
         return lambda x: score(self.mapped(network.embed(x).double())).float()
 
     def state_dict(self) -> State:
@@ -91,6 +107,18 @@ class StatisticsLearner(MemoryLearner):
         """Continue exactly where `state_dict` was taken."""
         super().load_state_dict(state)
         self.sums = {name: part.to(self.model.device) for name, part in state["sums"].items()}
+
+
+@contextmanager
+def _solvable() -> Iterator[None]:
+    """Make one sentence of sums that linear algebra cannot solve."""
+    try:
+        yield
+    except torch.linalg.LinAlgError as fault:  # type: ignore[attr-defined]
+        raise TrainingError(
+            "The features are too large, or too much alike, to be told apart in float64: scale the "
+            "rows, or give the method more shrinkage or a higher penalty."
+        ) from fault
 
 
 def scattered(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from pydantic import field_validator
+
 from dualmix.learn.lazy import torch
 from dualmix.learn.statistics import Scorer, StatisticsLearner, Sums, scattered
 from dualmix.learn.types import Learner, State
@@ -142,6 +144,13 @@ class FeCAM(Method):
         source="reference",
     )
     trains: ClassVar[bool] = False
+
+    @field_validator("shrink")
+    @classmethod
+    def _not_negative(cls, weights: tuple[float, float]) -> tuple[float, float]:
+        if min(weights) < 0:
+            raise ValueError("weights of a covariance are 0 or above")
+        return weights
 
     def build(self, model: Classifier, rng: Rng) -> Learner:
         """Sums over nothing."""
