@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -405,3 +406,20 @@ def test_a_damaged_journal_is_named_and_one_cut_short_goes_on(tmp_path: Path) ->
     assert refusals >= 10
     journal.unlink()
     assert trials_of(tune(chosen, 4, together=1, train=judged(score))) == whole
+
+
+@pytest.mark.parametrize("edit", ["true", "0.99"])
+def test_an_edited_score_is_not_believed(tmp_path: Path, edit: str) -> None:
+    pytest.importorskip(
+        "optuna", reason="OPTUNA MISSING: pip install 'dualmix[tune]' to test tuning"
+    )
+    chosen = search("er", {}, Store(tmp_path))
+    tune(chosen, 2, together=1, train=judged(score))
+    journal = chosen.folder / "trials.journal"
+    good = journal.read_text()
+    journal.write_text(re.sub(r'"values":\[[0-9.e-]+\]', f'"values":[{edit}]', good, count=1))
+    assert journal.read_text() != good
+    with pytest.raises(StoreError, match="is damaged"):
+        tune(chosen, 2, together=1, train=judged(score))
+    journal.write_text(good)
+    assert len(tune(chosen, 2, together=1, train=judged(score))["trials"]) == 2

@@ -201,8 +201,7 @@ def tune(
         train([run for each in runs.values() for run in each or ()])
         for number, each in runs.items():
             if each and all(run.state == "done" for run in each):
-                scores = [run.folder.read_json("scores.json")["average_accuracy"] for run in each]
-                study.tell(number, fmean(scores))
+                study.tell(number, _score(each))
             elif each is None or any(run.state == "failed" for run in each):
                 study.tell(number, state=states.FAIL)
         chosen.home.publish(JOURNAL)
@@ -239,10 +238,23 @@ def _check_trial(trial: Any, chosen: Search) -> None:
         tried = chosen.ranges[path]
         if isinstance(at, bool) or not isinstance(at, int | float) or not _inside(at, tried):
             raise ValueError(f"{path} is {at!r}")
-    if trial.state.name == "COMPLETE" and not 0 <= trial.value <= 1:
-        raise ValueError(f"the score is {trial.value!r}")
+    if trial.state.name == "COMPLETE":
+        _check_score(trial, chosen)
     if trial.state.name in ("COMPLETE", "RUNNING") and trial.params.keys() != chosen.ranges.keys():
         raise ValueError(f"trial {trial.number} has other settings")
+
+
+def _check_score(trial: Any, chosen: Search) -> None:
+    """Raise `ValueError` unless a score is that of the runs, where they are still there."""
+    if isinstance(trial.value, bool) or not 0 <= trial.value <= 1:
+        raise ValueError(f"the score is {trial.value!r}")
+    runs = _entries(chosen, trial.params)
+    if runs and all(run.folder.done for run in runs) and _score(runs) != trial.value:
+        raise ValueError(f"trial {trial.number} has another score than its runs")
+
+
+def _score(runs: Sequence[Entry]) -> float:
+    return fmean(run.folder.read_json("scores.json")["average_accuracy"] for run in runs)
 
 
 def _study(optuna: Any, chosen: Search) -> Any:
