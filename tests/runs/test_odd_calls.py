@@ -45,8 +45,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "unknown beyond 64 bits": lambda: learner().predict(X, at_least=1.0, unknown=2**70),
     "unknown no number": lambda: learner().predict(X, at_least=1.0, unknown=float("nan")),
     "no plugin": lambda: load_plugin(None),
-    "a covariance too large": lambda: dualmix.create("slda", (10**6,)),
-    "a gram too large": lambda: dualmix.create("ridge", (10**6,)),
+    "a covariance too large": lambda: dualmix.create("slda", (2**28,)),
+    "a gram too large": lambda: dualmix.create("ridge", (2**28,)),
     "a network that is not there yet": lambda: dualmix.create(
         "er", (5,), backbone=nn.LazyLinear(3)
     ),
