@@ -121,7 +121,7 @@ def test_eight_bits_are_measured_on_rows_that_were_not_calibrated_with(
     with pytest.MonkeyPatch.context() as inner:
         inner.setattr(exporting, "_eight_bits", lambda content, *_: content)
         inner.setattr(exporting, "_labels", lambda *_: next(others))
-        with pytest.raises(DualmixError, match=r"96\.7 % of the labels.*allow it by --agreement"):
+        with pytest.raises(DualmixError, match=r"96\.7 % of the labels.*allow it by agreement"):
             exporting._quantized((tmp_path / "l.onnx").read_bytes(), learner, exporting.AGREEMENT)
 
 

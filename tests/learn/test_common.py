@@ -49,7 +49,6 @@ def test_review_by_hand(share: float, decay: float) -> None:
     memory.x[:] = torch.tensor([10, 60, 110, 160, 210], dtype=torch.uint8).view(5, 1, 1, 1)
     line = nn.Linear(1, 1, bias=False)
     line.weight.data.fill_(2.0)
-    line.eval()
     order = Rng(3)["review"].permutation(5)
     w = 2.0
     for slots in (order[:2], order[2:4]):
@@ -57,6 +56,7 @@ def test_review_by_hand(share: float, decay: float) -> None:
         w -= 0.5 * (share * w * mean**2 + decay * w)
     learner = MemoryLearner(network(), memory, Reservoir(), Rng(3), lr=0.5, weight_decay=decay)
     learner.network = line
+    learner.model.eval()
     learner.review(lambda old: line(old.x.mean().view(1, 1)).square().sum() / 2, 2, share)
     assert line.weight.item() == pytest.approx(w, rel=1e-5)
-    assert line.training
+    assert learner.model.training

@@ -493,7 +493,7 @@ def test_confusion_is_summed_by_task(tmp_path: Path) -> None:
 
 
 def test_an_absent_store_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="--store"):
+    with pytest.raises(StoreError, match="with store"):
         collect(Store(tmp_path / "none"))
     assert collect(Store(tmp_path)).groups == ()
 

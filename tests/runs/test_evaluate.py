@@ -82,5 +82,5 @@ def test_a_learner_that_knows_classes_is_asked_from_the_first_batch_on():
     learner = dualmix.create("ncm", shape=(3,))
     learner.observe(x, y)
     assert dualmix.evaluate(learner, [(x, y)]).accuracy == 1
-    with pytest.raises(InputError, match="pairs of rows and labels"):
+    with pytest.raises(InputError, match="a pair of rows and labels"):
         dualmix.evaluate(learner, [x])

@@ -125,7 +125,7 @@ def test_probes_that_were_not_taken_are_taken_by_training_again(tmp_path) -> Non
         run(compose("er+dualmix", {**SMALL, "probes.on": True, "probes.operators": asked}), store)
         last = json.loads((probed.folder.path / "probes.json").read_text())[-1]
         assert set(last["operators"]) == names, "more are asked for, then fewer than there are"
-    with pytest.raises(ConfigError, match=r"add --probes\.on true"):
+    with pytest.raises(ConfigError, match=r"add probes\.on true"):
         compose("er", {"probes.operators": "[flip]"})
 
 

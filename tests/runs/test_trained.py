@@ -158,5 +158,5 @@ def test_the_page_of_runs_on_vectors_has_no_pictures_and_says_so(tmp_path):
 def test_what_train_does_not_take_is_said(tmp_path):
     with pytest.raises(ConfigError, match=r"train takes no memory: settings are in values"):
         dualmix.train("er", tmp_path, memory=3)
-    with pytest.raises(ConfigError, match="images must be what from_arrays"):
+    with pytest.raises(ConfigError, match="images are what from_arrays"):
         dualmix.train("er", tmp_path, images=(X, Y))

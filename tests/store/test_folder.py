@@ -83,7 +83,7 @@ OTHER = {
     "model.width": 7,
     "model.head": "growing",
     "model.precision": "bfloat16",
-    "model.engine": "native",
+    "model.engine": "torch",
     "seed": 1,
     "order_seed": 1,
     "run_seed": 1,

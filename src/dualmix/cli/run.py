@@ -100,7 +100,7 @@ def _run(given: argparse.Namespace) -> int:
     console = make_console(stderr=True, quiet=given.quiet or given.json)
     for note in images.notes:
         console.print(f"note: {images.name}: {note}")
-    if composed.origins["model.engine"] == NOT_BUILT:
+    if composed.origins["model.engine"].endswith(NOT_BUILT):
         console.print(f"note: model.engine is torch ({NOT_BUILT})")
     again = folder.done and not given.fresh
     if again:

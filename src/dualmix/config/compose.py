@@ -97,7 +97,9 @@ def compose(
         config = config.model_copy(
             update={"model": config.model.model_copy(update={"engine": engine})}
         )
-        origins["model.engine"] = "auto, as this machine has it" if available() else NOT_BUILT
+        said = "auto, as this machine has it" if available() else NOT_BUILT
+        whose = origins["model.engine"]
+        origins["model.engine"] = f"{whose}: {said}" if whose.startswith("default") else said
     return Composed(label, config, {path: origins.get(path, "default") for path in known})
 
 
