@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 METHODS = ["er", "er+da", "er+enmix", "er+adpmix", "er+dualmix", "gss", "gss+dualmix", "mir"]
 METHODS += ["mir+dualmix", "aser", "aser+dualmix", "scr", "dvc", "agem", "gdumb", "der++"]
 METHODS += ["der+++dualmix", "er-ace", "er-ace+dualmix", "finetune"]
+NOW = ["--model.engine", "torch"]
+"""For the working tree: digits have the native engine by now, which old commits do not know."""
 AS_BEFORE = {"aser": ["--method.bn", "once"], "aser+dualmix": ["--method.bn", "once"]}
 """Flags that give a preset which has changed since its earlier values, for the working tree."""
 BOTH = ["--method.lr", "0.1", "--model.width", "20"]
@@ -64,7 +66,7 @@ def main() -> None:
 
 def digest(tree: Path, method: str, store: Path) -> str:
     """Return the digest of what a run of a method leaves, trained with the source in `tree`."""
-    flags = [*BOTH, *(AS_BEFORE.get(method, []) if tree == ROOT else [])]
+    flags = [*BOTH, *([*NOW, *AS_BEFORE.get(method, [])] if tree == ROOT else [])]
     if "+" in method.replace("der++", "der"):
         flags += ["--method.mix.augment", "standard"]
     elif method in ("scr", "dvc"):
