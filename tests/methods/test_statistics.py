@@ -174,13 +174,13 @@ def test_slda_of_small_numbers_far_from_zero_is_no_worse_than_the_nearest_mean()
     assert (said == y).mean() >= (near == y).mean() > 0.6
 
 
-def test_fecam_inverts_only_what_has_changed(monkeypatch):
+def test_fecam_factors_only_what_has_changed(monkeypatch):
     x, y = rows()
     learner = streamed("fecam", x, y)
     learner.predict(x)
     asked = []
-    invert = learner._inverse
-    monkeypatch.setattr(learner, "_inverse", lambda c: asked.append(1) or invert(c))
+    measure = learner._measure
+    monkeypatch.setattr(learner, "_measure", lambda c: asked.append(1) or measure(c))
     learner.predict(x)
     assert not asked
     learner.observe(x[y == 2][:3], [2, 2, 2])
@@ -190,6 +190,27 @@ def test_fecam_inverts_only_what_has_changed(monkeypatch):
     assert np.array_equal(again.scores(x), changed)
     again.load_state_dict(streamed("fecam", -x, y).state_dict())
     assert np.array_equal(again.scores(x), streamed("fecam", -x, y).scores(x))
+
+
+def test_fecam_of_a_covariance_without_an_inverse_takes_the_pseudo_inverse():
+    x = np.array([[1, 1, 2, 0, 3, 5], [4, 2, 2, 1, 0, 1], [2, 5, 1, 1, 7, 2]], np.float32)
+    learner = dualmix.create("fecam", shape=(D,), tukey=1.0, shrink=(0.1, 1e3))
+    learner.observe(x, [0, 0, 0])
+    covariance = np.cov(x.astype(np.float64).T)
+    off = covariance[~np.eye(D, dtype=bool)].mean()
+    shrunk = covariance + 0.1 * np.diag(covariance).mean() * np.eye(D) + 1e3 * off * (1 - np.eye(D))
+    scale = np.sqrt(np.diag(shrunk))
+    normal = shrunk / np.outer(scale, scale)
+    assert np.linalg.eigvalsh(normal)[0] < 0, "it has no Cholesky factor"
+    apart = x - x.mean(0)
+    want = -np.einsum("nd,de,ne->n", apart, np.linalg.pinv(normal), apart)
+    np.testing.assert_allclose(learner.scores(x)[:, 0], want, rtol=1e-4)
+
+
+def test_ridge_of_rows_far_above_its_penalty_does_not_lose_its_digits():
+    x, y = rows(400, seed=3)
+    learner = streamed("ridge", x[:300] * np.float32(1e18), y[:300])
+    assert (learner.predict(x[300:] * np.float32(1e18)) == y[300:]).mean() > 0.9
 
 
 @pytest.mark.parametrize("demand", sorted(testing.CHECKS))

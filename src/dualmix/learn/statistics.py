@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from dualmix.learn.network import Classifier
 
 LEAST_SHARE = 1e-12
-"""Of the mean variance, in a covariance: rounding could make one of large numbers singular."""
+"""Of the mean variance, in a covariance, or of the mean square, in a penalty: rounding could make a
+matrix of large numbers singular.
+"""
 Sums = dict[str, "Tensor"]
 Scorer = Callable[["Tensor"], "Tensor"]
 
@@ -85,7 +87,7 @@ class StatisticsLearner(MemoryLearner):
                     said = self.solved(self.sums)(features)[:, :known].argmax(1)
                     self.hits = (said == columns).sum().cpu()
                 sums = self.added(self.sums, features, columns)
-            if not all(bool(part.isfinite().all()) for part in sums.values()):
+            if not all(map(_finite, _changed(sums, self.sums))):
                 raise TrainingError(
                     "The sums with this batch are not finite, and the learner is as it was before "
                     "it: scale the rows."
@@ -107,6 +109,18 @@ class StatisticsLearner(MemoryLearner):
         """Continue exactly where `state_dict` was taken."""
         super().load_state_dict(state)
         self.sums = {name: part.to(self.model.device) for name, part in state["sums"].items()}
+
+
+def _changed(sums: Sums, before: Sums) -> Iterator[Tensor]:
+    """Yield the sums that a batch has replaced: of many classes it changes a few."""
+    return (part for name, part in sums.items() if part is not before.get(name))
+
+
+def _finite(part: Tensor) -> bool:
+    """Whether all numbers are finite. One that is not makes their sum so, which is quick to tell;
+    only a sum that overflows has to be looked into.
+    """
+    return bool(part.sum().isfinite()) or bool(part.isfinite().all())
 
 
 @contextmanager
@@ -169,7 +183,7 @@ class Discriminant(StatisticsLearner):
         return {
             "means": means,
             "counts": counts,
-            "scatter": sums["scatter"] + joined.T @ joined,
+            "scatter": torch.addmm(sums["scatter"], joined.T, joined),
         }
 
     def solved(self, sums: Sums) -> Scorer:
@@ -180,7 +194,7 @@ class Discriminant(StatisticsLearner):
         row: vectors far from zero would lose their digits.
         """
         counts, means = sums["counts"], sums["means"]
-        covariance = (1 - self.shrinkage) * sums["scatter"] / counts.sum().clamp(min=1)
+        covariance = sums["scatter"] * ((1 - self.shrinkage) / counts.sum().clamp(min=1))
         least = LEAST_SHARE * covariance.diagonal().mean()
         covariance.diagonal().add_(self.shrinkage + least)
         centre = counts @ means / counts.sum().clamp(min=1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dualmix.learn.lazy import torch
-from dualmix.learn.statistics import Scorer, StatisticsLearner, Sums
+from dualmix.learn.statistics import LEAST_SHARE, Scorer, StatisticsLearner, Sums
 from dualmix.learn.types import Learner
 from dualmix.registry import Method, register
 from dualmix.rng import generator
@@ -46,7 +46,7 @@ class RidgeLearner(StatisticsLearner):
         inverse = torch.eye(length, dtype=torch.float64) / penalty
         weights = torch.zeros(len(model.weight), length, dtype=torch.float64)
         super().__init__(model, rng, {"inverse": inverse, "weights": weights})
-        self.projection = projection
+        self.penalty, self.projection = penalty, projection
 
     def mapped(self, features: Tensor) -> Tensor:
         """Return projected rows with a 1 at their end."""
@@ -55,8 +55,15 @@ class RidgeLearner(StatisticsLearner):
         return torch.nn.functional.pad(features, (0, 1), value=1.0)
 
     def added(self, sums: Sums, features: Tensor, y: Tensor) -> Sums:
-        """Return inverse and weights with a batch."""
+        """Return inverse and weights with a batch.
+
+        The first one raises a penalty that is too small beside its rows: what the recursion takes
+        off the inverse would be lost in rounding.
+        """
         inverse, weights = sums["inverse"], self.by_class(sums["weights"])
+        if not weights.any():
+            least = LEAST_SHARE * float(features.square().sum(1).mean())
+            inverse = inverse * (self.penalty / max(self.penalty, least))
         reach = features @ inverse
         inner = torch.eye(len(y), dtype=features.dtype, device=features.device)
         gain = torch.linalg.solve(inner + reach @ features.T, reach)
