@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import dualmix
-from dualmix.errors import ConfigError, StoreError
+from dualmix.errors import ConfigError, StoreError, TrainingError
 from dualmix.learn import backbones
 from dualmix.learn.backbones import MLP, ResNet18, Standardise, register_backbone
 
@@ -135,6 +135,23 @@ class Bare(nn.Module):
 def test_a_module_that_does_not_fit_is_refused_at_once(module, sentence):
     with pytest.raises(ConfigError, match=sentence):
         dualmix.create("er", shape=(D,), backbone=module)
+
+
+def test_a_module_that_cannot_take_a_batch_is_told_and_nothing_changes():
+    net = nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4))
+    learner = dualmix.create("er", shape=(D,), memory=5, backbone=net)
+    x, y = vectors()
+    learner.observe(x[:8], y[:8])
+    before = dualmix.to_bytes(learner)
+    with pytest.raises(TrainingError, match=r"failed at a batch of 1 \(ValueError: Expected more"):
+        learner.observe(x[:1], y[:1])
+    assert dualmix.to_bytes(learner) == before
+
+
+def test_a_module_unlike_the_saved_one_is_told():
+    kept = dualmix.to_bytes(dualmix.create("er", shape=(D,), memory=5, backbone=Own(7)))
+    with pytest.raises(StoreError, match=r"does not fit the backbone that was given.*inner"):
+        dualmix.load(kept, backbone=Own(6))
 
 
 def test_a_frozen_backbone_stays_as_it_is_and_the_head_learns():

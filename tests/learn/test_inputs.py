@@ -139,7 +139,7 @@ def test_whole_numbers_never_change(y: list[int]) -> None:
 @pytest.mark.parametrize(
     ("y", "says"),
     [
-        ([1, 2, 3], r"each of 2 images, but their shape is \(3,\)"),
+        ([1, 2, 3], r"each of 2 rows, but their shape is \(3,\)"),
         ([1], r"shape is \(1,\)"),
         ([[1], [2]], r"shape is \(2, 1\)"),
         (5, r"shape is \(\)"),

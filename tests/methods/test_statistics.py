@@ -1,5 +1,7 @@
 """Learners by statistics against the same statistics of all rows at once, in numpy."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -186,8 +188,9 @@ def test_fecam_factors_only_what_has_changed(monkeypatch):
     learner.observe(x[y == 2][:3], [2, 2, 2])
     changed = learner.scores(x)
     assert len(asked) == 1
-    again = dualmix.load(dualmix.to_bytes(learner))
-    assert np.array_equal(again.scores(x), changed)
+    monkeypatch.undo()
+    for again in (dualmix.load(dualmix.to_bytes(learner)), pickle.loads(pickle.dumps(learner))):
+        assert np.array_equal(again.scores(x), changed)
     again.load_state_dict(streamed("fecam", -x, y).state_dict())
     assert np.array_equal(again.scores(x), streamed("fecam", -x, y).scores(x))
 

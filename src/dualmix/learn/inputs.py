@@ -189,7 +189,7 @@ def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
     array = as_array(y, "Labels")
     if array.ndim != 1 or (count is not None and len(array) != count):
         raise InputError(
-            f"Labels must be one for each of {count} images, but their shape is {array.shape}."
+            f"Labels must be one for each of {count} rows, but their shape is {array.shape}."
             if count is not None
             else f"Labels must be a flat list, but their shape is {array.shape}."
         )

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dualmix import engine as native
-from dualmix.errors import ConfigError, InputError
+from dualmix.errors import ConfigError, InputError, TrainingError
 from dualmix.learn.arithmetic import Arithmetic, Engine, arithmetic
 from dualmix.learn.backbones import ReducedResNet18, initialise, length_of
 from dualmix.learn.memory import floats
@@ -188,7 +188,18 @@ class Classifier(nn.Module):
             if isinstance(self.backbone, ReducedResNet18):
                 return self.backbone.forward(x, groups)
             sizes = [len(x)] if groups is None else list(groups)
-            return torch.cat([self.backbone(part) for part in x.split(sizes)])
+            return torch.cat([self._vectors(part) for part in x.split(sizes)])
+
+    def _vectors(self, x: Tensor) -> Tensor:
+        try:
+            vectors: Tensor = self.backbone(x)
+        except Exception as fault:  # the module may be the user's own: it may raise anything
+            told = (str(fault) or "no message").splitlines()[0][:200]
+            raise TrainingError(
+                f"The backbone failed at a batch of {len(x)} ({type(fault).__name__}: {told}), and "
+                "the learner is as it was before: give batches that it can take, or mend it."
+            ) from fault
+        return vectors
 
     def _logits(self, features: Tensor) -> Tensor:
         if not self.cosine:

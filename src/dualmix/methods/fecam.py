@@ -5,6 +5,7 @@ Exemplar-Free Continual Learning", NeurIPS, arXiv:2309.14062."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import field_validator
@@ -20,6 +21,30 @@ if TYPE_CHECKING:
 
     from dualmix.learn.network import Classifier
     from dualmix.rng import Rng
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A squared Mahalanobis distance from zero.
+
+    Parameters
+    ----------
+    matrix
+        The covariance's Cholesky factor L, since ``|L^-1 x|^2`` needs no inverse, which would take
+        thrice as long; or the pseudo-inverse of one that has no factor.
+    inverse
+        Which of them it is.
+    """
+
+    matrix: Tensor
+    inverse: bool = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the distance of each row."""
+        if self.inverse:
+            return (x @ self.matrix * x).sum(1)
+        solved: Tensor = torch.linalg.solve_triangular(self.matrix, x.T, upper=False)
+        return solved.square().sum(0)
 
 
 class FeCAMLearner(StatisticsLearner):
@@ -39,7 +64,7 @@ class FeCAMLearner(StatisticsLearner):
         start = torch.zeros(len(model.weight), model.features, dtype=torch.float64)
         super().__init__(model, rng, {"means": start, "counts": start.new_zeros(len(start))})
         self.tukey, self.shrink = tukey, shrink
-        self._measures: dict[str, tuple[Tensor, Scorer]] = {}
+        self._measures: dict[str, tuple[Tensor, Measure]] = {}
 
     def mapped(self, features: Tensor) -> Tensor:
         """Return features to the power `tukey` (the paper's section 3.3; its features are not
@@ -106,11 +131,8 @@ class FeCAMLearner(StatisticsLearner):
             if self.sums["counts"][column]:
                 self.sums[_scatter(column)] = scatter
 
-    def _measure(self, covariance: Tensor) -> Scorer:
-        """Return what squares distances from the mean.
-
-        With the Cholesky factor L of the covariance they are ``|L^-1 x|^2``: no inverse is needed,
-        which would take thrice as long as L."""
+    def _measure(self, covariance: Tensor) -> Measure:
+        """Return the distance by a covariance."""
         length = len(covariance)
         variances = covariance.diagonal()
         within = float(variances.mean()) or 1.0
@@ -121,9 +143,8 @@ class FeCAMLearner(StatisticsLearner):
         normal = shrunk / deviations[:, None] / deviations
         factor, singular = torch.linalg.cholesky_ex(normal)
         if singular:
-            inverse = torch.linalg.pinv(normal, hermitian=True)
-            return lambda x: (x @ inverse * x).sum(1)
-        return lambda x: torch.linalg.solve_triangular(factor, x.T, upper=False).square().sum(0)
+            return Measure(torch.linalg.pinv(normal, hermitian=True), inverse=True)
+        return Measure(factor)
 
 
 def _scatter(column: int) -> str:

@@ -410,8 +410,12 @@ def load(
         OverflowError,
         MemoryError,
     ) as fault:
+        told = str(fault)[:200]
         raise StoreError(
-            f"{path} is not a saved learner ({type(fault).__name__}: {str(fault)[:200]})."
+            f"{path} is not a saved learner ({type(fault).__name__}: {told})."
+            if backbone is None
+            else f"{path} does not fit the backbone that was given, or is damaged ({told}): give a "
+            "module like the one that it was made with."
         ) from fault
     return learner
 
