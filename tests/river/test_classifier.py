@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 
 river = pytest.importorskip(
     "river", reason="river is not installed, so dualmix.river is NOT tested: pip install river"
@@ -13,7 +14,7 @@ river = pytest.importorskip(
 from river import checks, datasets, evaluate, metrics, preprocessing  # noqa: E402
 
 from dualmix import create  # noqa: E402
-from dualmix.errors import InputError  # noqa: E402
+from dualmix.errors import ConfigError, InputError  # noqa: E402
 from dualmix.river import StreamClassifier  # noqa: E402
 
 CHECKS = list(checks.yield_checks(StreamClassifier()))
@@ -88,7 +89,21 @@ def test_a_pickle_goes_on_alike():
     assert twin.predict_proba_one({"a": 0.4}) == model.predict_proba_one({"a": 0.4})
 
 
+def test_a_network_of_ones_own_belongs_to_each_clone_and_is_pickled():
+    net = torch.nn.Linear(1, 3)
+    before = net.weight.detach().clone()
+    model = StreamClassifier("er", {"memory": 5, "backbone": net})
+    for one in (model, model.clone()):
+        one.learn_one({"a": 1.0}, "x")
+        one.learn_one({"a": 0.0}, "y")
+        twin = pickle.loads(pickle.dumps(one))
+        assert twin.predict_proba_one({"a": 0.4}) == model.predict_proba_one({"a": 0.4})
+    assert torch.equal(net.weight, before)
+
+
 def test_what_is_wrong_is_said():
+    with pytest.raises(ConfigError, match="seed is no setting"):
+        StreamClassifier(settings={"seed": 1}).learn_one({"a": 1.0}, 0)
     with pytest.raises(InputError, match="no number"):
         StreamClassifier().learn_one({"a": "red"}, 0)
     with pytest.raises(InputError, match="no features"):

@@ -91,7 +91,19 @@ def test_a_network_of_ones_own_is_pickled_with_its_learner():
     assert (twin.predict_proba(X[:40]) == model.predict_proba(X[:40])).all()
 
 
+def test_fit_leaves_a_network_of_ones_own_as_it_was_given():
+    net = torch.nn.Sequential(torch.nn.Linear(64, 5), torch.nn.ReLU())
+    before = net[0].weight.detach().clone()
+    model = StreamClassifier("er", model=net, settings={"memory": 20})
+    first = model.fit(X[:60], y[:60]).predict_proba(X[:40])
+    assert torch.equal(net[0].weight, before)
+    assert (model.fit(X[:60], y[:60]).predict_proba(X[:40]) == first).all()
+    assert (clone(model).fit(X[:60], y[:60]).predict_proba(X[:40]) == first).all()
+
+
 def test_what_is_wrong_is_said():
+    with pytest.raises(ConfigError, match="seed is no setting: give random_state"):
+        StreamClassifier(settings={"seed": 3}).fit(X, y)
     with pytest.raises(NotFittedError):
         StreamClassifier().predict(X)
     with pytest.raises(ConfigError, match="batch_size"):

@@ -16,7 +16,7 @@ from dualmix.errors import ConfigError
 from dualmix.learn.arithmetic import TORCH, Arithmetic, Engine, arithmetic
 from dualmix.learn.lazy import torch
 from dualmix.learn.types import Transform
-from dualmix.learn.vector_augment import is_name, vector_transform
+from dualmix.learn.vector_augment import Spread, is_name, of_batch, vector_transform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -282,6 +282,7 @@ def transform(
     jitter_p: float = 0.8,
     engine: Engine = "torch",
     vectors: bool = False,
+    spread: Spread = of_batch,
 ) -> Transform:
     """Return an augmentation by name: standard, identity, flip, jitter, grey, crop, shift,
     shift-flip, or crop-S with a strength S; for vectors standard, identity, noise or dropout (see
@@ -294,7 +295,7 @@ def transform(
     """
     check_name(name)
     if vectors and name != "identity":
-        found = vector_transform(name)
+        found = vector_transform(name, spread)
         if found is None:
             raise ConfigError(
                 f"The augmentation {name} is for images, but the learner is for vectors: give "

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from dualmix import engine as native
 from dualmix.errors import ConfigError, InputError, TrainingError
 from dualmix.learn.arithmetic import Arithmetic, Engine, arithmetic
-from dualmix.learn.backbones import ReducedResNet18, initialise, length_of
+from dualmix.learn.backbones import ReducedResNet18, Standardise, initialise, length_of
 from dualmix.learn.memory import floats
 from dualmix.learn.types import Labels, Shape
+from dualmix.learn.vector_augment import of_batch
 from dualmix.rng import generator
 
 MANY = 1_000_000
@@ -165,6 +166,21 @@ class Classifier(nn.Module):
     def normalised(self, x: Tensor) -> Tensor:
         """Return images in [0, 1], or vectors, as the backbone takes them."""
         return (x - self.mean) / self.std if len(self.mean) else x
+
+    def spread(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation of each number of vectors: over all rows learned so far where
+        the network counts them, else over the batch `x`.
+        """
+        scale = getattr(self.backbone, "scale", None)
+        if not isinstance(scale, Standardise):
+            return of_batch(x)
+        deviation = (scale.spread / scale.count.clamp(min=1)).sqrt()
+        counted = scale.mean, deviation
+        if len(self.mean):
+            counted = scale.mean * self.std + self.mean, deviation * self.std
+        pairs = zip(counted, of_batch(x), strict=True)
+        mean, deviation = (torch.where(scale.count > 0, a.to(b.dtype), b) for a, b in pairs)
+        return mean, deviation
 
     def embed(self, x: Tensor, groups: Sequence[int] | None = None) -> Tensor:
         """Return the features of images in [0, 1]; groups as in `ReducedResNet18.forward`."""

@@ -1,8 +1,13 @@
-"""Augmentations of vectors: noise and dropout, drawn for each number."""
+"""Augmentations of vectors: noise and dropout, drawn for each number.
+
+They are relative to the mean and the deviation of each number: over all rows that were learned so
+far where the network counts them, as an MLP does, so that a batch of one row has views too; else
+over the batch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,43 +20,54 @@ if TYPE_CHECKING:
 
 STRENGTH = 0.1
 NAMES = ("noise", "dropout")
+Spread = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
+"""What returns mean and deviation of each number, asked with a batch."""
+
+
+def of_batch(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of each number over the batch."""
+    return x.mean(0), x.std(0, correction=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Add normal noise whose deviation is `strength` times that of each number over the batch, so
-    that it fits vectors of any range, wherever their zero is.
+    """Add normal noise whose deviation is `strength` times that of each number, so that it fits
+    vectors of any range, wherever their zero is.
     """
 
     strength: float = STRENGTH
+    spread: Spread = field(default=of_batch, repr=False)
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Return noisy vectors."""
         drawn = torch.from_numpy(rng.standard_normal(tuple(x.shape), np.float32)).to(x.device)
-        return x + self.strength * x.std(0, correction=0) * drawn
+        return x + self.strength * self.spread(x)[1] * drawn
 
 
 @dataclass(frozen=True, slots=True)
 class Dropout:
-    """Set each number to its mean over the batch with probability `p`: zero would be far outside
-    of vectors that do not lie around it.
+    """Set each number to its mean with probability `p`: zero would be far outside of vectors that
+    do not lie around it.
     """
 
     p: float = STRENGTH
+    spread: Spread = field(default=of_batch, repr=False)
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Return vectors with means."""
         kept = torch.from_numpy(rng.random(tuple(x.shape), np.float32) >= self.p).to(x.device)
-        return torch.where(kept, x, x.mean(0))
+        return torch.where(kept, x, self.spread(x)[0])
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseAndDropout:
     """Both, each of its usual strength: what the standard augmentation is for vectors."""
 
+    spread: Spread = field(default=of_batch, repr=False)
+
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Return noisy vectors with means."""
-        return Dropout()(Noise()(x, rng), rng)
+        return Dropout(spread=self.spread)(Noise(spread=self.spread)(x, rng), rng)
 
 
 def is_name(name: str) -> bool:
@@ -70,8 +86,13 @@ def is_name(name: str) -> bool:
     return True
 
 
-def vector_transform(name: str) -> Transform | None:
+def vector_transform(name: str, spread: Spread = of_batch) -> Transform | None:
     """Return an augmentation of vectors by name, or nothing if the name is one of images only.
+
+    Parameters
+    ----------
+    spread
+        What knows the mean and the deviation of each number.
 
     Examples
     --------
@@ -79,12 +100,12 @@ def vector_transform(name: str) -> Transform | None:
     Noise(strength=0.2)
     """
     if name == "standard":
-        return NoiseAndDropout()
+        return NoiseAndDropout(spread)
     if not is_name(name):
         return None
     kind, _, strength = name.partition("-")
     given = _strength(kind, strength) if strength else STRENGTH
-    return Noise(given) if kind == "noise" else Dropout(given)
+    return Noise(given, spread) if kind == "noise" else Dropout(given, spread)
 
 
 def _strength(kind: str, text: str) -> float:

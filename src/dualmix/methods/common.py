@@ -47,7 +47,9 @@ class Augmenting(Settings):
 
 def suited(model: Classifier | None) -> dict[str, Any]:
     """Return what `transform` must know of a network."""
-    return {} if model is None else {"engine": model.engine, "vectors": len(model.shape) == 1}
+    if model is None:
+        return {}
+    return {"engine": model.engine, "vectors": len(model.shape) == 1, "spread": model.spread}
 
 
 class Descent(Method):

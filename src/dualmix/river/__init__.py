@@ -88,9 +88,7 @@ class StreamClassifier(MiniBatchClassifier):
             self._features = sorted(rows[0], key=str)
             if not self._features:
                 raise InputError("The first row has no features: give at least one.")
-            made = create(
-                self.method, (len(self._features),), seed=self.seed, **(self.settings or {})
-            )
+            made = self._made()
         else:
             made = self.learner
         known = {label: place for place, label in enumerate(self._labels)}
@@ -98,6 +96,17 @@ class StreamClassifier(MiniBatchClassifier):
             known.setdefault(label, len(known))
         made.observe(self._vectors(rows), [known[label] for label in labels])
         self.learner, self._labels = made, list(known)
+
+    def _made(self) -> Learner:
+        settings = dict(self.settings or {})
+        if "seed" in settings:
+            raise ConfigError("seed is no setting: give it to StreamClassifier.")
+        settings["backbone"] = self._backbone()
+        return create(self.method, (len(self._features),), seed=self.seed, **settings)
+
+    def _backbone(self) -> Any:
+        """Return a copy of a module of one's own, so that clones do not share its weights."""
+        return copy.deepcopy((self.settings or {}).get("backbone"))
 
     def _said(self, rows: list[Mapping[Any, Any]]) -> list[dict[Any, float]]:
         assert self.learner is not None
@@ -123,7 +132,8 @@ class StreamClassifier(MiniBatchClassifier):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.learner = None if state["learner"] is None else load(state["learner"])
+        kept = state["learner"]
+        self.learner = None if kept is None else load(kept, backbone=self._backbone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StreamClassifier:
         twin = StreamClassifier.__new__(type(self))

@@ -5,6 +5,7 @@ scikit-learn."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from dualmix.learn.common import with_answers
 from dualmix.learn.types import Learner
 from dualmix.rng import generator
 from dualmix.runs.build import create, load, to_bytes
+
+OWN = {"backbone": "model", "model": "model", "seed": "random_state", "device": "device"}
+"""Arguments of `dualmix.create` that are parameters here, and their names."""
 
 
 class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -129,6 +133,9 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             given = getattr(self, name)
             if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < least:
                 raise ConfigError(f"{name} must be a whole number from {least} on, not {given!r}.")
+        for name, own in OWN.items():
+            if name in (self.settings or {}):
+                raise ConfigError(f"{name} is no setting: give {own} to StreamClassifier.")
         self._labels: list[Any] = []
         given = self.random_state
         self._seed = int(given.randint(2**31)) if hasattr(given, "randint") else given or 0
@@ -138,12 +145,18 @@ class StreamClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=self._seed,
             device=self.device,
             backbone=self._backbone(),
-            model="auto" if self._backbone() is not None else self.model,
+            model=self.model if self._named() else "auto",
             **(self.settings or {}),
         )
 
+    def _named(self) -> bool:
+        return isinstance(self.model, str | Mapping)
+
     def _backbone(self) -> Any:
-        return None if isinstance(self.model, str | Mapping) else self.model
+        """Return a copy of a module of one's own: a parameter stays as it was given, so that `fit`
+        can begin anew.
+        """
+        return None if self._named() else copy.deepcopy(self.model)
 
     def _learn(self, rows: NDArray[Any], labels: NDArray[Any]) -> None:
         known = {label: place for place, label in enumerate(self._labels)}
