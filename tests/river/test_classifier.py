@@ -71,7 +71,10 @@ def test_many_rows_are_one_batch():
     )
     many.learn_many(Frame(rows), [i % 3 for i in range(9)])
     plain.observe(np.array([[r["a"], r["b"]] for r in rows]), [i % 3 for i in range(9)])
+    listed = many.clone()
+    listed.learn_many(rows, [i % 3 for i in range(9)])
     said = many.predict_proba_one(rows[0])
+    assert listed.predict_proba_one(rows[0]) == said
     wanted = plain.predict_proba(np.array([[0.0, 0.0]]))[0]
     assert list(said.values()) == pytest.approx(wanted.tolist(), rel=1e-5)
 

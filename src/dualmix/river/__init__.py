@@ -69,7 +69,7 @@ class StreamClassifier(MiniBatchClassifier):
         self._learn([x], [y])
 
     def learn_many(self, X: Any, y: Any) -> None:  # noqa: N803
-        """Learn a data frame of rows in one step."""
+        """Learn a data frame, or a list of rows, in one step."""
         self._learn(_records(X), list(y))
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[Any, float]:
@@ -142,9 +142,11 @@ class StreamClassifier(MiniBatchClassifier):
 
 
 def _records(frame: Any) -> list[Mapping[Any, Any]]:
-    """Return the rows of a data frame; pandas, polars or any with `to_dicts`."""
+    """Return the rows of a data frame; pandas, polars or any with `to_dicts`; or a list of rows."""
+    if isinstance(frame, list) and all(isinstance(row, Mapping) for row in frame):
+        return frame
     if hasattr(frame, "to_dicts"):
         return list(frame.to_dicts())
     if hasattr(frame, "to_dict"):
         return list(frame.to_dict("records"))
-    raise InputError(f"learn_many takes a data frame, not {type(frame).__name__}.")
+    raise InputError(f"Many rows are a data frame or a list of rows by name, not {type(frame).__name__}.")
