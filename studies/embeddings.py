@@ -193,7 +193,7 @@ def score(name: str, features: Features, seed: int, **more: Any) -> tuple[float,
 
 
 def inner(features: Features) -> Features:
-    """Return training rows alone, which are in no order, every fifth as a test row of the others."""
+    """Return training rows alone, every fifth as a test row of the others; they are in no order."""
     test = np.arange(len(features.train_y)) % 5 == 0
     x, y = features.train_x, features.train_y
     return Features(x[~test], y[~test], x[test], y[test])

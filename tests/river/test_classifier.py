@@ -75,6 +75,8 @@ def test_many_rows_are_one_batch():
     listed.learn_many(rows, [i % 3 for i in range(9)])
     said = many.predict_proba_one(rows[0])
     assert listed.predict_proba_one(rows[0]) == said
+    assert listed.predict_proba_many(rows[:1]) == [said]
+    assert StreamClassifier().predict_proba_many(rows[:2]) == [{}, {}]
     wanted = plain.predict_proba(np.array([[0.0, 0.0]]))[0]
     assert list(said.values()) == pytest.approx(wanted.tolist(), rel=1e-5)
 

@@ -77,8 +77,12 @@ class StreamClassifier(MiniBatchClassifier):
         return self._said([x])[0] if self.learner is not None else {}
 
     def predict_proba_many(self, X: Any) -> Any:  # noqa: N803
-        """Return a data frame of probabilities, rows as in `X` and a column per label."""
+        """Return a data frame of probabilities, rows as in `X` and a column per label; of a list of
+        rows a list.
+        """
         said = self._said(_records(X)) if self.learner is not None else []
+        if type(X) is list:
+            return said or [{} for _ in X]
         return type(X)(said, index=X.index if said else None, columns=self._labels)
 
     def _learn(self, rows: list[Mapping[Any, Any]], labels: list[Any]) -> None:
@@ -142,11 +146,13 @@ class StreamClassifier(MiniBatchClassifier):
 
 
 def _records(frame: Any) -> list[Mapping[Any, Any]]:
-    """Return the rows of a data frame; pandas, polars or any with `to_dicts`; or a list of rows."""
+    """Return the rows of a data frame (pandas, polars or any with `to_dicts`) or of a list."""
     if isinstance(frame, list) and all(isinstance(row, Mapping) for row in frame):
         return frame
     if hasattr(frame, "to_dicts"):
         return list(frame.to_dicts())
     if hasattr(frame, "to_dict"):
         return list(frame.to_dict("records"))
-    raise InputError(f"Many rows are a data frame or a list of rows by name, not {type(frame).__name__}.")
+    raise InputError(
+        f"Many rows are a data frame or a list of rows by name, not {type(frame).__name__}."
+    )
