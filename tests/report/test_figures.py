@@ -211,7 +211,7 @@ def test_a_gate_that_never_opened_is_a_sentence(tmp_path: Path) -> None:
         probes = [record(1, 1, {}, (100, 0)), record(2, 2, {}, (150, 0))]
         made(tmp_path, "er+dualmix", seed, {"probes.on": True}, probes=probes)
     figure = one(tmp_path, "gate")
-    assert figure.says[0] == "The gate never opened in er+dualmix (2 runs): 0 of 300 pairs."
+    assert figure.says[0] == ("The gate never opened in er+dualmix: 0 of 300 pairs in 2 runs.")
     assert not figure.views
 
 
@@ -377,7 +377,7 @@ def test_proposition_is_put_to_the_test_with_runs_that_count(
     full: Collection, tmp_path: Path
 ) -> None:
     (verdict,) = verdicts(full.runs)
-    assert verdict.stream == "cifar100, 20 tasks, er, memory 1000"
+    assert verdict.stream == "CIFAR-100, 20 tasks, er, memory 1,000"
     by_name = {one.name: one for one in verdict.operators}
     assert by_name["flip"].covariance == pytest.approx(8e-3) and by_name["flip"].seeds == 3
     assert verdicts(collect(Store(tmp_path)).runs) == []

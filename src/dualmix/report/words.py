@@ -60,6 +60,17 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital.
+
+    Examples
+    --------
+    >>> sentence("two runs")
+    'Two runs'
+    """
+    return text[:1].upper() + text[1:]
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun.
 
