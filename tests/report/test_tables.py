@@ -241,7 +241,7 @@ def test_no_number_runs_on_and_settings_of_one_value_stand_together(tmp_path: Pa
     made(tmp_path, "er+da", 0, values)
     said = markdown(summarise(read(tmp_path)))
     (row,) = [line for line in said.splitlines() if line.startswith("| `er+da` | 1,000")]
-    assert row.split("|")[3].strip() == "mix.replay, stream, view 0.3333"
+    assert row.split("|")[3].strip() == "mix.replay, stream, view 1/3"
     assert "--method.mix.view 0.3333333333333333" in row, "a command is exact"
 
 
