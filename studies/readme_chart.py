@@ -22,7 +22,7 @@ DATA, MEMORY = "cifar100", 1000
 METHODS = ("er", "er+da", "er+enmix", "er+adpmix", "er+dualmix")
 STRONG = ("er", "er+dualmix")
 WIDTH, HEIGHT = 640, 400
-LEFT, RIGHT, TOP, BOTTOM = 42, 425, 62, 350
+LEFT, RIGHT, TOP, BOTTOM = 42, 402, 62, 350
 HIGHEST, STEP = 60, 10
 APART = 19
 """Pixels from one label to the next."""

@@ -100,7 +100,7 @@ def _gains(tests: Sequence[PairedTest]) -> Iterator[str]:
             places.setdefault(place_of(test), []).append(f"{test.base} {test.difference.mean:+.1f}")
     if places:
         single = "; ".join(f"{at}: {listed(gains)}" for at, gains in places.items())
-        yield f"What it adds with one or two seeds, which tell little, in points: {single}."
+        yield f"What DualMix adds with one or two seeds, which tell little, in points: {single}."
 
 
 def place_of(test: PairedTest, *, where: bool = True, other: bool = True) -> str:
