@@ -14,11 +14,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dualmix.methods.dualmix import Mixing
+from dualmix.methods.mkd import Distilling
 from dualmix.registry import additions, get_method, presets
 from dualmix.report.collect import collect
 from dualmix.report.speed import read_speed
 from dualmix.report.tables import Summary, summarise
-from dualmix.report.words import changes, interval_text, short
+from dualmix.report.words import changes, interval_text, listed, short
 from dualmix.store.opening import open_store
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +27,8 @@ PAGE = ROOT / "docs" / "methods.md"
 INTRO = """\
 # Methods
 
-One card per method, made from the code by `python -m studies.method_cards`; do not edit it by hand.
+One card per method, made from the code, the benchmark and the filed runs by
+`python -m studies.method_cards`.
 
 - **Cost** is the time of a step as a multiple of a bare one (forward, backward and update on 20
   images in one batch), with its quartiles: memory 1,000 and full, 100 classes, one thread
@@ -68,12 +70,15 @@ def card_page() -> str:
     parts += ["## What is added behind a plus\n"]
     for name, (addition, hosts) in additions().items():
         cite = f" {addition.cite}." if addition.cite else ""
-        values = changes((f"method.mix.{path}", value) for path, value in addition.values.items())
+        values = changes(
+            (f"method.{addition.group}.{path}", value) for path, value in addition.values.items()
+        )
         on = ", ".join(filter(_ours, hosts))
         parts += [f"- `+{name}`: {addition.doc}.{cite} Sets {values}. On {on}."]
     parts += ["", *_settings(Mixing, own=False, prefix="mix.")]
+    parts += _settings(Distilling, own=False, prefix="mkd.", skip=("augment",))
     parts += ["## Settings that methods share\n"]
-    parts += _settings(get_method("er"), own=False, skip=("mix",))
+    parts += _settings(get_method("er"), own=False, skip=("mix", "mkd"))
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -117,14 +122,21 @@ HEADS = ("", "cost", "accuracy", "paper's", "forgetting", "paper's", "n")
 
 def _table(heads: tuple[str, ...], rows: list[list[str]]) -> list[str]:
     lines = [list(heads), ["---"] * len(heads), *rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
+    return [f"| {' | '.join(line)} |".replace(" ± ", "\u00a0±\u00a0") for line in lines]
 
 
 def _overview(names: list[str], costs: dict[str, str], summary: Summary) -> str:
-    rows = [_row(name, costs, summary) for name in names]
-    for row, name in zip(rows, names, strict=True):
-        row[0] = f"[`{name}`](#{_anchor(name)})"
-    return "\n".join([*_table(HEADS, rows), ""])
+    rows, rest = [], []
+    for name in names:
+        link = f"[`{name}`](#{_anchor(name)})"
+        _, *cells = _row(name, costs, summary)
+        if any(cell != "-" for cell in cells):
+            rows.append([link, *cells])
+        else:
+            rest.append(link)
+    return "\n".join(
+        [*_table(HEADS, rows), "", f"Not measured on this stream: {listed(rest)}.", ""]
+    )
 
 
 def _anchor(name: str) -> str:

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[1]
 DATA, MEMORY = "cifar100", 1000
 METHODS = ("er", "er+da", "er+enmix", "er+adpmix", "er+dualmix")
 STRONG = ("er", "er+dualmix")
-WIDTH, HEIGHT = 760, 400
-LEFT, RIGHT, TOP, BOTTOM = 46, 545, 62, 352
+WIDTH, HEIGHT = 640, 400
+LEFT, RIGHT, TOP, BOTTOM = 42, 402, 62, 350
 HIGHEST, STEP = 60, 10
-APART = 17
+APART = 19
 """Pixels from one label to the next."""
 
 
@@ -71,14 +71,13 @@ def draw(drawn: Sequence[Group], theme: Theme) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif" '
-        'font-size="13">',
+        'font-size="15">',
         f"<title>{_sentence(drawn)}</title>",
-        _text(LEFT - 30, 22, "Average accuracy on all classes so far, in per cent", theme.text, 15),
+        _text(LEFT - 30, 22, "Average accuracy on all classes so far, in per cent", theme.text, 17),
         _text(
             LEFT - 30,
             42,
-            f"Split CIFAR-100, {tasks} tasks of 5 classes, each image seen once, memory of "
-            f"{MEMORY} images",
+            f"Split CIFAR-100, {tasks} tasks of 5 classes, one pass, memory of {MEMORY} images",
             theme.faint,
         ),
     ]
@@ -164,7 +163,7 @@ def _y(share: float) -> float:
 
 
 def _text(
-    x: float, y: float, text: str, fill: str, size: int = 13, *, anchor: str = "start"
+    x: float, y: float, text: str, fill: str, size: int = 15, *, anchor: str = "start"
 ) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" font-size="{size}" text-anchor="{anchor}">'

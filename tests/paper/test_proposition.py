@@ -175,7 +175,8 @@ def test_runs_are_found_in_the_store_by_what_they_were_trained_with(
     run(compose("er+da", {**SMALL, "method.mix.augment": "identity", "model.width": 2}), store)
     run(compose("er+enmix", {**SMALL, "method.memory": 21}), store)
     (found,) = verdicts(collect(store).runs)
-    assert found.stream == "digits, 2 of 5 tasks, er, memory 20, model.width 4, stream.batch 60"
+    where = "Digits, first 2 of 5 tasks, er, memory 20"
+    assert found.stream == f"{where}, model.width 4, stream.batch 60"
     by_name = {one.name: one for one in found.operators}
     assert set(by_name) == set(names)
     assert by_name["flip"].accuracy == pytest.approx(flip.scores["average_accuracy"])

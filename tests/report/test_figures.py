@@ -22,8 +22,9 @@ from dualmix.paper.proposition import verdicts
 from dualmix.report.calibration import calibrations
 from dualmix.report.charts import COLOURS, DASHES, SHAPES, Figure, axis_about, styles
 from dualmix.report.collect import collect
-from dualmix.report.curves import any_curves
+from dualmix.report.curves import ChosenLine, _first_shown, any_curves
 from dualmix.report.figures import figures
+from dualmix.report.labels import sides_of
 from dualmix.report.tables import summarise
 from dualmix.runs.records import Collection
 from dualmix.store.store import Store
@@ -211,7 +212,7 @@ def test_a_gate_that_never_opened_is_a_sentence(tmp_path: Path) -> None:
         probes = [record(1, 1, {}, (100, 0)), record(2, 2, {}, (150, 0))]
         made(tmp_path, "er+dualmix", seed, {"probes.on": True}, probes=probes)
     figure = one(tmp_path, "gate")
-    assert figure.says[0] == "The gate never opened in er+dualmix (2 runs): 0 of 300 pairs."
+    assert figure.says[0] == ("The gate never opened in er+dualmix: 0 of 300 pairs in 2 runs.")
     assert not figure.views
 
 
@@ -377,7 +378,7 @@ def test_proposition_is_put_to_the_test_with_runs_that_count(
     full: Collection, tmp_path: Path
 ) -> None:
     (verdict,) = verdicts(full.runs)
-    assert verdict.stream == "cifar100, 20 tasks, er, memory 1000"
+    assert verdict.stream == "CIFAR-100, 20 tasks, er, memory 1,000"
     by_name = {one.name: one for one in verdict.operators}
     assert by_name["flip"].covariance == pytest.approx(8e-3) and by_name["flip"].seeds == 3
     assert verdicts(collect(Store(tmp_path)).runs) == []
@@ -421,8 +422,25 @@ def _row(mean: float, half: float) -> dict[str, float]:
 def test_an_immense_interval_does_not_set_the_axis() -> None:
     assert axis_about([_row(10, 1), _row(20, 90)]) == (6.25, 23.75)
     assert axis_about([_row(2, 0), _row(22, 90)]) == (0, 29.5)
+    assert axis_about([_row(10, 1), _row(20, 5)], whole=True) == (8.25, 25.75)
     assert axis_about([_row(10, 1), _row(20, 0)]) == (8.25, 20.75)
     assert axis_about([_row(10, 1), _row(20, 0)], zero=True) == (0, 20.75)
     assert axis_about([_row(5, 0), _row(9, 0)]) == pytest.approx((4.7, 9.3))
     low, high = axis_about([_row(5, 0)])
     assert low < 5 < high
+
+
+def test_the_first_curves_are_the_best_each_with_its_host() -> None:
+    labels = ["er", "gss", "er+da", "mir", "er+dualmix", "mir+dualmix", "dvc", "scr"]
+    means = [9, 8, 15, 7, 19, 21, 20, 18]
+    lines = [
+        ChosenLine(place, label, [{"mean": mean}])
+        for place, (label, mean) in enumerate(zip(labels, means, strict=True))
+    ]
+    names = [line.name for line in _first_shown(lines, labels)]
+    assert names == ["er", "mir", "er+dualmix", "mir+dualmix", "dvc", "scr"]
+
+
+def test_the_names_of_points_that_are_near_stand_on_other_sides() -> None:
+    assert sides_of(["alone", "far"], [(0, 0), (1, 1)], 200, 200) == ["right", "right"]
+    assert sides_of(["left", "near"], [(0, 0), (0.1, 0), (1, 1)][:2], 20, 0) == ["left", "right"]

@@ -93,3 +93,14 @@ def test_a_folder_is_told_like_its_configuration(tmp_path: Path) -> None:
     assert told.changed == (("method.mix.augment", "flip"),)
     (path / "config.json").write_text("{}")
     assert of_folder(Store(tmp_path).at(path), Usual()) is None
+
+
+def test_the_data_count_among_the_settings_that_are_told() -> None:
+    """Beside a folder's three settings of its own, what they would be for arrays tells nothing."""
+    own = {"data.size": 8, "data.fit": "pad", "data.skip": True}
+    both = {"method.kind": "er", "data.path": None, "method.memory": 50}
+    other = {"data.size": None, "data.fit": "squeeze", "data.skip": False}
+    pictures = Told("er", {**both, "data.name": "folder", **own}, tuple(own.items()))
+    arrays = Told("er", {**both, "data.name": "arrays", **other})
+    folder, rest = tell_apart([pictures, arrays])
+    assert folder.keys() == {"data", "size", "fit", "skip"} and rest.keys() == {"data"}

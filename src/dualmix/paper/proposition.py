@@ -273,7 +273,7 @@ def _stream(run: Run) -> str:
     """Return what runs must share to be compared."""
     at = run.settings
     tasks = (
-        f"{at['stream.first']} of {at['stream.tasks']}"
+        f"first {at['stream.first']} of {at['stream.tasks']}"
         if at["stream.first"]
         else at["stream.tasks"]
     )
@@ -284,5 +284,5 @@ def _stream(run: Run) -> str:
         if path.startswith(("data.", "stream.", "model."))
         and path not in ("stream.first", "stream.tasks")
     ]
-    name = f"{run.content.name}{subset}, {tasks} tasks, {at['method.kind']}"
-    return f"{name}, memory {run.memory or 0}{''.join(other)}"
+    name = f"{run.content.title}{subset}, {tasks} tasks, {at['method.kind']}"
+    return f"{name}, memory {run.memory or 0:,}{''.join(other)}"

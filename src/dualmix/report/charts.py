@@ -76,6 +76,8 @@ class Figure:
         The sweep that trains its runs; shown where they are missing.
     says
         The answer in sentences. Without a view it stands alone; with neither, nothing is shown.
+    wide
+        Whether the picture needs the whole width of the page, so that the answer stands above it.
     """
 
     id: str
@@ -84,6 +86,7 @@ class Figure:
     command: str
     views: tuple[FigureView, ...] = ()
     says: tuple[str, ...] = ()
+    wide: bool = False
 
 
 class Place(NamedTuple):
@@ -266,15 +269,19 @@ def spread(one: metrics.Interval, digits: int = 2) -> Record:
     return {**{name: round(v, 5) for name, v in numbers.items()}, "text": words, "n": one.n}
 
 
-def axis_about(rows: Sequence[Record], *, zero: bool = False) -> tuple[float, float]:
-    """Return the range of an axis on which means can be told apart: intervals may be cut, two
-    seeds' are immense.
+def axis_about(
+    rows: Sequence[Record], *, zero: bool = False, whole: bool = False
+) -> tuple[float, float]:
+    """Return the range of an axis on which means can be told apart: wide intervals are cut, but
+    where they are to be shown whole.
     """
     means = [row["mean"] for row in rows]
     bottom, top = min(means), max(means)
     room = 0.3 * (top - bottom) or max(abs(top), 1) * 0.1
-    low = max(min(row["low"] for row in rows), bottom - room) - room / 4
-    high = min(max(row["high"] for row in rows), top + room) + room / 4
+    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
+    if not whole:
+        low, high = max(low, bottom - room), min(high, top + room)
+    low, high = low - room / 4, high + room / 4
     if zero or (bottom >= 0 and low < 0):
         low = 0
     return low, high if high > low else low + room

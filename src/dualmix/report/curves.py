@@ -27,7 +27,9 @@ from dualmix.runs.records import Collection, Group
 
 SCORES = {"accuracy": "average_accuracy_by_task", "forgetting": "forgetting_by_task"}
 SHOWN = 6
-"""Curves of a stream that are drawn before the reader chooses: the best as their presets say."""
+"""Curves of a stream that are drawn before the reader chooses: the best as their presets say, each
+with its host.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,7 @@ def any_curves(streams: Sequence[Stream]) -> list[AnyCurves]:
         if not lines:
             continue
         whole = [line for line in lines if line.place < len(stream.plain)] or lines
-        best = sorted(whole, key=lambda line: -line.rows[-1]["mean"])[:SHOWN]
-        shown = [line for line in lines if line in best]
+        shown = _first_shown(whole, [stream.groups[line.place].label for line in whole])
         tasks = max(group.tasks for group in stream.groups)
         spec = lines_over_tasks(
             [row for line in shown for row in line.rows],
@@ -156,3 +157,16 @@ def any_curves(streams: Sequence[Stream]) -> list[AnyCurves]:
             AnyCurves(f"any-{number}", stream, spec_of(spec), lines, [x.place for x in shown])
         )
     return result
+
+
+def _first_shown(lines: Sequence[ChosenLine], labels: Sequence[str]) -> list[ChosenLine]:
+    """Return the best lines, each with the line of its host, in the order of the table."""
+    hosts = {label: line for label, line in zip(labels, lines, strict=True) if "+" not in label}
+    chosen: list[ChosenLine] = []
+    for label, line in sorted(
+        zip(labels, lines, strict=True), key=lambda pair: -pair[1].rows[-1]["mean"]
+    ):
+        host = hosts.get(label.partition("+")[0], line)
+        new = [one for one in (line, host) if one not in chosen]
+        chosen += [one for i, one in enumerate(new) if one not in new[:i]]
+    return [line for line in lines if line in chosen[:SHOWN]]

@@ -29,10 +29,14 @@ from dualmix.report.charts import (
     styles,
 )
 from dualmix.report.commands import sweep_command
+from dualmix.report.labels import SIDES, sides_of
 from dualmix.report.summary import name_of
 from dualmix.report.words import counted, listed
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Content, Group, Run
+
+PHONE = 250
+"""Width of a picture on a phone, on which names must not meet either."""
 
 
 def _fullest(collection: Collection) -> list[tuple[Place, list[Group]]]:
@@ -74,13 +78,15 @@ def _tiles(rows: list[Record], x: str, y: str, value: str, title: str) -> Any:
 
 def heat_map(collection: Collection) -> Figure:
     """Return the accuracy on every task after every task, one map per method."""
-    views = []
+    views, says = [], []
     for at, groups in _fullest(collection):
         rows: list[Record] = []
+        left: dict[str, float] = {}
         for group in groups:
             mean = 100 * np.mean(
                 [np.array(run.scores["accuracy_matrix"], dtype=float) for run in group.runs], axis=0
             )
+            left[group.label] = float(mean[-1, :-1].mean())
             rows += [
                 {
                     "method": group.label,
@@ -94,6 +100,7 @@ def heat_map(collection: Collection) -> Figure:
         if rows:
             tiles = _tiles(rows, "tested", "after", "accuracy", "accuracy, %")
             views.append(FigureView(str(at), spec_of(tiles)))
+            says.append(f"{at}, accuracy on the tasks before the last: {_extremes(left)}.")
     caption = (
         "Accuracy on each task (column) after each task (row), mean over seeds: the diagonal is "
         "what was just learned, the last row what is left of it."
@@ -104,17 +111,29 @@ def heat_map(collection: Collection) -> Figure:
         caption,
         sweep_command("table1", []),
         tuple(views),
+        tuple(says),
+        wide=True,
     )
+
+
+def _extremes(shares: dict[str, float]) -> str:
+    """Return the largest and the smallest share in words; of one method its own."""
+    low, high = min(shares, key=lambda name: shares[name]), max(shares, key=lambda n: shares[n])
+    if len(shares) == 1:
+        return f"{shares[high]:.1f} % with {high}"
+    return f"from {shares[low]:.1f} % with {low} to {shares[high]:.1f} % with {high}"
 
 
 def confusion_by_task(collection: Collection) -> Figure:
     """Return which task's classes the images of each task are taken for at the end."""
-    views = []
+    views, says = [], []
     for at, groups in _fullest(collection):
         rows: list[Record] = []
+        newest: dict[str, float] = {}
         for group in groups:
             counts = np.sum([run.confusion for run in group.runs], axis=0).astype(float)
             share = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
+            newest[group.label] = float(share[:-1, -1].mean())
             rows += [
                 {
                     "method": group.label,
@@ -128,12 +147,21 @@ def confusion_by_task(collection: Collection) -> Figure:
         if rows:
             tiles = _tiles(rows, "predicted", "true", "share", "images, %")
             views.append(FigureView(str(at), spec_of(tiles)))
+            says.append(
+                f"{at}, images of earlier tasks taken for a class of the last: {_extremes(newest)}."
+            )
     caption = (
         "After the last task: of the test images of each task (row), the share taken for a class "
         "of each task (column). A bright last column means that everything looks new."
     )
     return Figure(
-        "confusion", "What is taken for what?", caption, sweep_command("table1", []), tuple(views)
+        "confusion",
+        "What is taken for what?",
+        caption,
+        sweep_command("table1", []),
+        tuple(views),
+        tuple(says),
+        wide=True,
     )
 
 
@@ -182,6 +210,19 @@ def _open_gate(run: Run) -> dict[int, float]:
 def norms(collection: Collection) -> Figure:
     """Return the ratio of head norms, new classes to old, after each task."""
     views = _probed(collection.plain, _norm_ratio, "norm ratio, new / old")
+    says = []
+    for at, groups in by_place(collection.plain):
+        ends = [
+            (float(np.mean(last)), group.label)
+            for group in groups
+            if (last := [list(v.values())[-1] for run in group.runs if (v := _norm_ratio(run))])
+        ]
+        if ends:
+            leans = {end > 1 for end, _ in ends}
+            way = "to the new" if leans == {True} else "to the old"
+            said = f"so the head leans {way} classes" if len(leans) == 1 else "1 is no lean"
+            named = listed([f"{end:.2f} ({label})" for end, label in ends])
+            says.append(f"{at}, after the last task: {named}; {said}.")
     caption = (
         "Mean norm of the head's weights of the task's classes over that of all earlier classes, "
         "at each task's end: above 1 the head leans to the new. Bands, of three lines "
@@ -193,6 +234,8 @@ def norms(collection: Collection) -> Figure:
         caption,
         sweep_command("table3", []),
         tuple(views),
+        tuple(says),
+        wide=True,
     )
 
 
@@ -201,26 +244,35 @@ def gate(collection: Collection) -> Figure:
     those where it opened.
     """
     says, opened = [], []
-    never: dict[str, int] = {}
-    shut = 0
+    never: list[str] = []
+    shut, runs, rare = 0, 0, list[float]()
     for group in collection.groups:
         tallies = [run.probes[-1].get("tally") or {} for run in group.runs if run.probes]
         pairs = sum(int(tally.get("adpmix pairs", 0)) for tally in tallies)
         open_ = sum(int(tally.get("adpmix gate open", 0)) for tally in tallies)
-        if open_:
+        if 100 * open_ >= pairs > 0:
             at = f", first {group.first} tasks" if group.first else ""
             says.append(
                 f"{name_of(group)}{at}, memory {group.memory:,}: open for {open_:,} of {pairs:,} "
                 f"pairs ({100 * open_ / pairs:.2g} %)."
             )
-            opened += [group] if 100 * open_ >= pairs else []
+            opened.append(group)
+        elif open_:
+            rare.append(100 * open_ / pairs)
         elif pairs:
-            never[name_of(group)] = never.get(name_of(group), 0) + len(tallies)
-            shut += pairs
+            never.append(name_of(group))
+            shut, runs = shut + pairs, runs + len(tallies)
     if never:
-        names = listed([f"{name} ({counted(runs, 'run')})" for name, runs in never.items()])
-        says.insert(0, f"The gate never opened in {names}: 0 of {shut:,} pairs.")
+        says.insert(
+            0,
+            f"The gate never opened in {listed([*dict.fromkeys(never)])}: 0 of {shut:,} pairs in "
+            f"{counted(runs, 'run')}.",
+        )
         says.insert(1, "Where it is shut, AdpMix is ordinary mixup of old and new images.")
+    if rare:
+        also = "more " if never or opened else ""
+        which = counted(len(rare), f"{also}configuration")
+        says.append(f"In {which} it opened for at most {max(rare):.1g} % of the pairs.")
     caption = (
         "Share of AdpMix's pairs in each task whose norm ratio is above kappa (Eq. 9), so that the "
         "label may be tilted; configurations where it opened for 1 % of the pairs or more."
@@ -237,7 +289,7 @@ def gate(collection: Collection) -> Figure:
 
 def memory_classes(collection: Collection) -> Figure:
     """Return the images of each task that the memory holds at the end."""
-    views = []
+    views, says = [], []
     for at, groups in by_place(collection.plain):
         rows: list[Record] = []
         for group in groups:
@@ -250,7 +302,9 @@ def memory_classes(collection: Collection) -> Figure:
                     for i, n in enumerate(mean)
                 ]
         if rows:
-            most = max(row["images"] for row in rows)
+            held_ = [row["images"] for row in rows]
+            most = max(held_)
+            says.append(f"{at}: {min(held_):.0f} to {most:.0f} images of each task.")
             tip = [
                 alt.Tooltip("method:N"),
                 alt.Tooltip("task:O"),
@@ -262,7 +316,7 @@ def memory_classes(collection: Collection) -> Figure:
                 .mark_bar(color=STRONG)
                 .encode(
                     alt.X("task:O", title="task the images came from", axis=axis),
-                    alt.Y("images:Q", title="images", scale=alt.Scale(domain=[0, most])),
+                    alt.Y("images:Q", title="images", scale=alt.Scale(domain=[0, 1.05 * most])),
                     tooltip=tip,
                 )
                 .properties(width=WIDTH // 2 - 30, height=110, title=name)
@@ -272,7 +326,13 @@ def memory_classes(collection: Collection) -> Figure:
             views.append(FigureView(str(at), spec_of(chart)))
     caption = "Images of each task that the memory holds after the last task, mean over seeds."
     return Figure(
-        "memory", "What does the memory hold?", caption, sweep_command("table3", []), tuple(views)
+        "memory",
+        "What does the memory hold?",
+        caption,
+        sweep_command("table3", []),
+        tuple(views),
+        tuple(says),
+        wide=True,
     )
 
 
@@ -291,7 +351,7 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
     views, says = [], []
     for verdict in verdicts:
         says += _found(verdict)
-        rows = [
+        rows: list[Record] = [
             {
                 "name": one.name,
                 "co": one.covariance,
@@ -303,12 +363,15 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
         ]
         if not rows:
             continue
-        base = chart_of(rows)
+        both = [(math.log(row["co"]), row["fg"]) for row in rows]
+        sides = sides_of([row["name"] for row in rows], both, PHONE, HEIGHT)
+        base = chart_of([{**row, "side": side} for row, side in zip(rows, sides, strict=True)])
+        low, high = min(row["co"] for row in rows) / 1.6, max(row["co"] for row in rows) * 1.6
         x = alt.X(
             "co:Q",
             title="covariance CO (Eq. 5), log scale",
-            scale=alt.Scale(type="log", padding=30),
-            axis=alt.Axis(format=".0e", tickCount=5),
+            scale=alt.Scale(type="log", domain=[low, high], nice=False),
+            axis=alt.Axis(format="~g", values=_decades(low, high)),
         )
         y = alt.Y(
             "fg:Q", title="forgetting gap FG (Eq. 4)", scale=alt.Scale(zero=False, padding=15)
@@ -322,7 +385,12 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
                     alt.Tooltip("tip:N", title="measured"),
                 ],
             ),
-            base.mark_text(dx=9, align="left").encode(x, y, text="name:N"),
+            *(
+                base.transform_filter(f"datum.side == '{side}'")
+                .mark_text(**SIDES[side])
+                .encode(x, y, text="name:N")
+                for side in dict.fromkeys(sides)
+            ),
         ).properties(width=WIDTH, height=HEIGHT)
         views.append(FigureView(verdict.stream, spec_of(chart)))
     caption = (
@@ -337,6 +405,12 @@ def proposition_1(verdicts: Sequence[Verdict]) -> Figure:
         tuple(views),
         tuple(says),
     )
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times the powers of ten of a range, which a logarithmic axis names."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [v for p in powers for d in (1, 2, 5) if low <= (v := float(f"{d}e{p}")) <= high]
 
 
 def _found(verdict: Verdict) -> list[str]:

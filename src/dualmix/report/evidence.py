@@ -58,6 +58,11 @@ class SourceTable:
         return sum(cell.ours is not None for cells in self.cells for cell in cells)
 
     @property
+    def columns(self) -> list[bool]:
+        """Whether each memory has a run."""
+        return [any(cell.ours for cell in some) for some in zip(*self.cells, strict=True)]
+
+    @property
     def total(self) -> int:
         """How many numbers it has."""
         return sum(map(len, self.cells))

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from dualmix.paper.ladder import SEEDS
+from dualmix.paper.ladder import SEEDS, WEIGHTINGS
 from dualmix.report.charts import (
     GREY,
     STRONG,
@@ -42,15 +42,15 @@ def ladder(steps: Sequence[Step]) -> Figure:
         if told:
             charts = [_rungs(told, "difference, points"), _rungs(told, "accuracy, %")]
             views.append(FigureView(title, spec_of(panels(charts))))
-            says.append(f"{title}: {'; '.join(map(_said, told))}.")
-        missing = [step for step in here if step.accuracy is None]
-        if missing and views:
-            names = "; ".join(step.rung.name for step in missing)
-            says.append(f"{title}, not run: {names}.")
+            says += [f"{title}, in points of accuracy:", *map(_said, told)]
+    missing = [step for step in steps if step.accuracy is None]
+    if missing:
+        says.append(f"{len(missing)} of {len(steps)} rungs were not run.")
     caption = (
         "Each rung changes one thing of another and is paired with it by seed. "
         "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "
-        "do not have. Right: the accuracy itself."
+        "do not have. Right, or below: the accuracy itself. "
+        f"{'; '.join(f'{name}: {what}' for name, what in WEIGHTINGS.items())}."
     )
     return Figure(
         "ladder",
@@ -67,7 +67,7 @@ def _said(step: Step) -> str:
     half = "" if step.difference.shown is None else f" ± {step.difference.half:.1f}"
     return (
         f"{step.rung.name} {step.difference.mean:+.1f}{half} over {step.rung.against} "
-        f"({counted(len(step.seeds), 'seed')})"
+        f"({counted(len(step.seeds), 'seed')})."
     )
 
 
@@ -78,7 +78,7 @@ def _rungs(steps: Sequence[Step], title: str) -> Any:
         one = step.difference if change else step.accuracy
         assert one is not None
         rows.append({"name": step.rung.name, "changes": step.rung.changes, **spread(one, 1)})
-    low, high = axis_about(rows)
+    low, high = axis_about(rows, whole=True)
     scale = alt.Scale(domain=[min(low, 0), max(high, 0)] if change else [low, high])
     y = alt.Y(
         "name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(labelLimit=150)
@@ -94,7 +94,9 @@ def _rungs(steps: Sequence[Step], title: str) -> Any:
     layers = [zero.encode(alt.X("zero:Q"))] if change else []
     layers += [
         base.mark_rule(strokeWidth=2, color=STRONG, clip=True).encode(
-            alt.X("low:Q", title=title, scale=scale), alt.X2("high:Q"), y
+            alt.X("low:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6)),
+            alt.X2("high:Q"),
+            y,
         ),
         base.mark_point(filled=True, size=90, color=STRONG, opacity=1).encode(
             alt.X("mean:Q", scale=scale), y, tooltip=tip

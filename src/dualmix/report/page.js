@@ -26,6 +26,7 @@
     return {
       background: "transparent", font,
       axis: { labelColor: ink, titleColor: ink, domainColor: line, tickColor: line, gridColor: line, labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 },
+      axisX: { labelFlush: false },
       legend: { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontWeight: 500 },
       header: { labelColor: ink, titleColor: ink, labelFontSize: 12, labelFontWeight: 600 },
       title: { color: ink, fontSize: 12, fontWeight: 500, anchor: "start" }, text: { color: ink }, view: { stroke: line },

@@ -24,12 +24,12 @@ from dualmix.paper.proposition import verdicts
 from dualmix.paper.readings import TERMS
 from dualmix.report import commands
 from dualmix.report.calibration import Calibration, calibrations
-from dualmix.report.gallery import gallery
+from dualmix.report.gallery import Gallery, gallery
 from dualmix.report.speed import Speed
 from dualmix.report.summary import p_text, paragraphs
 from dualmix.report.tables import Summary, Table
 from dualmix.report.text_tables import LEGEND, MARKS, place_text, published
-from dualmix.report.words import changes, interval_text, short
+from dualmix.report.words import changes, interval_text, sentence, short
 from dualmix.runs.records import Collection, Content, Group, account
 from dualmix.store.files import make_folder, read_bytes, write_bytes
 
@@ -118,7 +118,7 @@ def html(
         version=version("dualmix"),
         today=today or datetime.now(UTC).date(),
         paragraphs=paragraphs(summary),
-        nav=_nav(drawn, summary, readings),
+        nav=_nav(drawn, summary, readings, pictures),
         subsets=[content for content in collection.contents(collection.plain) if content.subset],
         streams=summary.streams,
         chosen={one.id: one for one in chosen},
@@ -133,6 +133,7 @@ def html(
         published=published,
         p_text=p_text,
         changes=changes,
+        sentence=sentence,
         verdict=verdict,
         paired_tests=summary.paired_tests,
         figures=[figure for figure in drawn if figure.views or figure.says],
@@ -243,7 +244,10 @@ def _accounts(collection: Collection) -> dict[str, Any]:
 
 
 def _nav(
-    drawn: Sequence[Figure], summary: Summary, readings: Sequence[Calibration]
+    drawn: Sequence[Figure],
+    summary: Summary,
+    readings: Sequence[Calibration],
+    pictures: Gallery,
 ) -> list[tuple[str, str]]:
     return [
         ("summary", "Summary"),
@@ -256,7 +260,8 @@ def _nav(
         ("table1", "The paper's tables"),
         *([("sources", "Other papers")] if any(s.filled for s in summary.sources) else []),
         *([("calibration", "Readings")] if readings else []),
-        *([("gallery", "Images"), ("runs", "All runs")] if summary.collection.runs else []),
+        *([("gallery", "Images")] if pictures.rows else []),
+        *([("runs", "All runs")] if summary.collection.runs else []),
         ("left-out", "Left out"),
     ]
 

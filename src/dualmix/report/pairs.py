@@ -75,10 +75,17 @@ def _said(at: str, tests: Sequence[PairedTest]) -> str:
             better = sum(_better(test) for test in here)
             parts.append(f"{title.partition(',')[0]} is better for {better} of {len(here)}")
     sure = [test for test in tests if verdict(test).startswith(("better", "worse"))]
-    names = [f"{t.base} ({t.score.replace('_', ' ')} {verdict(t).split()[0]})" for t in sure]
+    names = [
+        f"{base} ({listed([_word(test) for test in sure if test.base == base])})"
+        for base in dict.fromkeys(test.base for test in sure)
+    ]
     tested = f"A paired test (Holm, {100 * LEVEL:.0f} %) "
     tested += f"tells apart {listed(names)}" if sure else "tells none apart"
     return f"{at}, hosts with DualMix: {' and '.join(parts)}. {tested}."
+
+
+def _word(test: PairedTest) -> str:
+    return f"{test.score.replace('_', ' ')} {verdict(test).split()[0]}"
 
 
 def _differences(tests: Sequence[PairedTest], title: str) -> Any:
@@ -88,7 +95,7 @@ def _differences(tests: Sequence[PairedTest], title: str) -> Any:
             f" ({place_of(test, where=False)})" if place_of(test, where=False) else ""
         )
         rows.append({"name": name, **spread(test.difference, 1)})
-    low, high = axis_about(rows)
+    low, high = axis_about(rows, whole=True)
     scale = alt.Scale(domain=[min(low, 0), max(high, 0)])
     base = chart_of(rows)
     y = alt.Y(

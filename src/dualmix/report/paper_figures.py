@@ -31,6 +31,7 @@ from dualmix.report.charts import (
     spread,
 )
 from dualmix.report.commands import sweep_command
+from dualmix.report.labels import SIDES, sides_of
 from dualmix.report.tables import mean_curve
 from dualmix.report.words import counted, listed
 from dualmix.runs import metrics
@@ -48,9 +49,9 @@ def _dots(rows: list[Record], x: str, order: list[str]) -> Any:
         alt.Tooltip("text:N", title=x),
         alt.Tooltip("n:Q", title="runs"),
     ]
-    scale = alt.Scale(domain=list(axis_about(rows)))
+    scale = alt.Scale(domain=list(axis_about(rows, whole=True)))
     rule = base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(
-        alt.X("low:Q", title=x, scale=scale), alt.X2("high:Q"), y
+        alt.X("low:Q", title=x, scale=scale, axis=alt.Axis(tickCount=6)), alt.X2("high:Q"), y
     )
     dot = base.mark_point(filled=True, size=90, color=STRONG).encode(
         alt.X("mean:Q", scale=scale), y, tooltip=tip
@@ -215,13 +216,13 @@ def _scatter(rows: list[Record], name: str, ranks: Correlation) -> Any:
     """Return accuracy over a measure, with the rank correlation of the two as title."""
     both = [(row["m"], row["mean"]) for row in rows]
     width, height = WIDTH // 2 - 20, HEIGHT - 40
-    sides = _sides([row["name"] for row in rows], both, width - 60, height)
+    sides = sides_of([row["name"] for row in rows], both, width - 60, height)
     base = chart_of([{**row, "side": side} for row, side in zip(rows, sides, strict=True)])
     x = alt.X(
         "m:Q",
         title=name,
         scale=alt.Scale(zero=False, nice=True, padding=30),
-        axis=alt.Axis(format=".1e", tickCount=5),
+        axis=alt.Axis(format="~g", tickCount=5),
     )
     title, scale = "average accuracy, %", alt.Scale(domain=list(axis_about(rows)))
     y = alt.Y("mean:Q", title=title, scale=scale)
@@ -238,7 +239,7 @@ def _scatter(rows: list[Record], name: str, ranks: Correlation) -> Any:
         base.mark_point(filled=True, size=90, color=STRONG).encode(x, y, tooltip=tip),
         *(
             base.transform_filter(f"datum.side == '{side}'")
-            .mark_text(**_SIDES[side])
+            .mark_text(**SIDES[side])
             .encode(x, y, text="name:N")
             for side in dict.fromkeys(sides)
         ),
@@ -247,47 +248,6 @@ def _scatter(rows: list[Record], name: str, ranks: Correlation) -> Any:
         height=height,
         title=f"rho {ranks.rho:+.2f}" if ranks.rho is not None else "no ranking",
     )
-
-
-_SIDES: dict[str, dict[str, Any]] = {
-    "right": {"dx": 9, "align": "left"},
-    "left": {"dx": -9, "align": "right"},
-    "above": {"dy": -13},
-    "below": {"dy": 13},
-}
-
-
-def _sides(
-    names: list[str], points: list[tuple[float, float]], width: float, height: float
-) -> list[str]:
-    """Return for each point of a picture the side on which its name meets no other point and no
-    name before it.
-
-    Vega-Lite writes names where it is told to; widths are those of its font of 11 pixels, a little
-    too large."""
-    low, size = np.min(points, axis=0), np.maximum(np.ptp(points, axis=0), 1e-300)
-    places = [(x, y) for x, y in (np.asarray(points) - low) / size * (width, -height)]
-    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in places]
-    chosen = []
-    for name, (x, y) in zip(names, places, strict=True):
-        long = 6.5 * len(name)
-        boxes = {
-            "right": (x + 6, y - 6, x + 9 + long, y + 6),
-            "left": (x - 9 - long, y - 6, x - 6, y + 6),
-            "above": (x - long / 2, y - 19, x + long / 2, y - 7),
-            "below": (x - long / 2, y + 7, x + long / 2, y + 19),
-        }
-        side = next(
-            (s for s, box in boxes.items() if not any(_meet(box, other) for other in taken)),
-            "right",
-        )
-        taken.append(boxes[side])
-        chosen.append(side)
-    return chosen
-
-
-def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _scattered(group: Group) -> str | None:

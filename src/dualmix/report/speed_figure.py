@@ -33,10 +33,10 @@ def benchmark(speed: Speed) -> Figure:
     if speed.stages:
         views.append(FigureView("scale run", spec_of(_growth(speed.stages))))
     caption = (
-        "Time of a call as a multiple of the first row of its group in the table, or memory as a "
-        "multiple of what it may be. Dot: median; line: quartiles; upright stroke: the limit, and "
-        "the verdict in words; unclear where the quartiles straddle it. "
-        f"Measured on: {speed.where}."
+        "Each row as a multiple of the first row of its group, which the table below names; memory "
+        "as a multiple of what it may be. Dot: median; line: quartiles; upright stroke: the limit, "
+        "met, missed, or unclear where the quartiles lie on both sides of it. "
+        f"Measured on {speed.where}."
     )
     return Figure("bench", QUESTION, caption, MAKE, tuple(views), tuple(_costs(speed.rows)))
 
@@ -71,6 +71,9 @@ def _costs(rows: Sequence[Row]) -> Iterator[str]:
 
 def _ratios(measured: Sequence[Row]) -> Any:
     """Return one ratio per row with its quartiles, its limit and its verdict."""
+    widest = 1.5 * max(
+        max(row.high or 0, row.limit or 0) for row in measured
+    )  # room for the words behind the last
     rows = [
         {
             "name": row.name,
@@ -78,14 +81,11 @@ def _ratios(measured: Sequence[Row]) -> Any:
             "low": row.low,
             "high": row.high,
             "limit": row.limit,
-            "end": max(row.high or 0, row.limit or 0),
+            "end": _end(row, widest),
             "text": f"{row.ratio:.2f} {row.verdict}".strip(),
         }
         for row in measured
     ]
-    widest = 1.5 * max(
-        max(row.high or 0, row.limit or 0) for row in measured
-    )  # room for the words behind the last
     base = chart_of(rows)
     y = alt.Y(
         "name:N", sort=[row.name for row in measured], title=None, axis=alt.Axis(labelLimit=140)
@@ -94,7 +94,11 @@ def _ratios(measured: Sequence[Row]) -> Any:
     limits = base.transform_filter("datum.limit !== null")
     return alt.layer(
         base.mark_rule(strokeWidth=2, color=GREY).encode(
-            alt.X("low:Q", title="ratio", scale=alt.Scale(domain=[0, widest])), alt.X2("high:Q"), y
+            alt.X(
+                "low:Q", title="times the first of its group", scale=alt.Scale(domain=[0, widest])
+            ),
+            alt.X2("high:Q"),
+            y,
         ),
         base.mark_point(filled=True, size=70, color=STRONG).encode(
             alt.X("ratio:Q"), y, tooltip=tip
@@ -102,6 +106,14 @@ def _ratios(measured: Sequence[Row]) -> Any:
         limits.mark_tick(thickness=3, size=18, color=COLOURS[3]).encode(alt.X("limit:Q"), y),
         base.mark_text(align="left", dx=8, fontSize=11).encode(alt.X("end:Q"), y, text="text:N"),
     ).properties(width=WIDTH, height=max(60, 26 * len(rows)))
+
+
+def _end(row: Row, widest: float) -> float:
+    """Return what the words of a row stand behind: its quartiles, and a limit that would lie under
+    them.
+    """
+    high, limit = row.high or 0, row.limit or 0
+    return limit if high < limit < high + widest / 5 else high
 
 
 def _growth(stages: Sequence[Stage]) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualmix.report.tables import Cell, PairedTest, Summary
-from dualmix.report.words import changes, counted, interval_text, listed
+from dualmix.report.words import changes, counted, interval_text, listed, sentence
 from dualmix.runs.records import Collection, Group
 
 LEVEL = 0.05
@@ -64,7 +64,7 @@ def _what(summary: Summary) -> Iterator[str]:
         for stream in summary.streams[:MOST]
     ]
     more = len(summary.streams) - MOST
-    yield f"{_sentence(listed([*named, f'{more} more'] if more > 0 else named))}."
+    yield f"{sentence('; '.join([*named, f'{more} more'] if more > 0 else named))}."
 
 
 def _best(summary: Summary) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _gains(tests: Sequence[PairedTest]) -> Iterator[str]:
             places.setdefault(place_of(test), []).append(f"{test.base} {test.difference.mean:+.1f}")
     if places:
         single = "; ".join(f"{at}: {listed(gains)}" for at, gains in places.items())
-        yield f"Points of accuracy with one or two seeds, which tell little: {single}."
+        yield f"What DualMix adds with one or two seeds, which tell little, in points: {single}."
 
 
 def place_of(test: PairedTest, *, where: bool = True, other: bool = True) -> str:
@@ -213,7 +213,7 @@ def _where(collection: Collection) -> Iterator[str]:
         yield f"{counted(dirty, 'run')} had uncommitted changes."
     machines = Counter(_machine(fact.get("host")) for fact in facts)
     named = [f"{name} ({counted(n, 'run')})" for name, n in machines.most_common(MOST)]
-    yield f"Machines: {listed(named)}."
+    yield f"Machines: {'; '.join(named)}."
     torch = sorted({str(_record(fact.get("versions")).get("torch", "")) for fact in facts} - {""})
     if torch:
         yield f"torch {listed(torch)}."
@@ -234,10 +234,6 @@ def _machine(host: Any) -> str:
     parts += [f"{cores} cores"] if cores else []
     parts += [str(known["instructions"])] if known.get("instructions") else []
     return ", ".join(parts)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def p_text(p: float | None) -> str:

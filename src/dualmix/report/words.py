@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from dualmix.config.plain import as_flag
@@ -19,9 +21,15 @@ def short(value: Any) -> str:
     Examples
     --------
     >>> short(1 / 3), short(1.0), short("crop-0.8")
-    ('0.3333', '1', 'crop-0.8')
+    ('1/3', '1', 'crop-0.8')
     """
-    return f"{value:.4g}" if isinstance(value, float) else as_flag(value)
+    if not isinstance(value, float):
+        return as_flag(value)
+    text = f"{value:.4g}"
+    if math.isfinite(value) and float(text) != value:
+        near = Fraction(value).limit_denominator(9)
+        text = str(near) if math.isclose(near, value, rel_tol=1e-12) else text
+    return text
 
 
 def changes(changed: Iterable[tuple[str, Any]], *, stream: bool = False) -> str:
@@ -58,6 +66,17 @@ def listed(parts: Sequence[str]) -> str:
     'a, b and c'
     """
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital.
+
+    Examples
+    --------
+    >>> sentence("two runs")
+    'Two runs'
+    """
+    return text[:1].upper() + text[1:]
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -135,6 +135,7 @@ def tell_apart(runs: Sequence[Told]) -> list[dict[str, str]]:
     ]
     data = name_data(runs)
     several = len(set(data)) > 1
+    few = len(paths) + several <= FEW
     return [
         {
             **({"data": title} if several else {}),
@@ -142,7 +143,7 @@ def tell_apart(runs: Sequence[Told]) -> list[dict[str, str]]:
                 name: _shown(run.settings[path])
                 for path, name in zip(paths, short_names(paths), strict=True)
                 if path in run.settings
-                and (len(paths) <= FEW or path in TELLING[:1] or path in dict(run.changed))
+                and (few or path in TELLING[:1] or path in dict(run.changed))
             },
         }
         for run, title in zip(runs, data, strict=True)
