@@ -164,6 +164,23 @@ INLINE void tiles_leave(const float *m, long step, const Shape *s, long t, const
     }
 }
 
+/* A piece of memory that will be wanted soon: `rows` rows of `length` floats, `step` apart. The products
+ * touch no map: while they run, memory brings what the transforms need before and after them. */
+typedef struct {
+    const float *at;
+    long rows, step, length, each;
+} Wish;
+
+INLINE Wish wish(const float *at, long rows, long step, long length, long calls) {
+    return (Wish){at, rows, step, length, (rows + calls - 1) / calls};
+}
+
+/* Ask for the next share of it. */
+INLINE void ask(Wish *w) {
+    for (long i = 0; i < w->each && w->rows > 0; i++, w->rows--, w->at += w->step)
+        for (long t = 0; t < w->length; t += LANES) __builtin_prefetch(w->at + t);
+}
+
 /* Tiles in a block, and output channels in a piece: few enough for the transformed block and the taps
  * and products of a piece to stay in the second cache. */
 #define BLOCK 32
@@ -195,13 +212,6 @@ INLINE Prepared taps_of_piece(const Source *from, long first, long rows, long in
     return prepare(w, inputs, rows, 0, from->space);
 }
 
-/* Ask for one of `parts` shares of a map's next block. The products touch no map: while they run,
- * memory brings what the transforms need before and after them. */
-INLINE void ask(const float *map, const Shape *s, long rows, long part, long parts) {
-    for (long i = rows * part / parts; i < rows * (part + 1) / parts; i++)
-        UNROLL for (long t = 0; t < BLOCK; t += LANES) __builtin_prefetch(map + i * s->row + t);
-}
-
 INLINE void convolve_kind(const float *x, long inputs, const Source *taps, long outputs, float *out,
                           const Shape *s, const Kind kind, const Finish *f, float *work) {
     const long v_plane = inputs * BLOCK + GAP, m_plane = PIECE * BLOCK + GAP, parts = pieces(outputs);
@@ -215,15 +225,19 @@ INLINE void convolve_kind(const float *x, long inputs, const Source *taps, long 
         for (long c = 0; c < inputs; c++)
             for (long i = 0; i < some; i += W)
                 tiles_enter(x + c * x_plane, s, t + i, kind, v + c * BLOCK + i, v_plane);
+        Wish next = wish(x + t + BLOCK, inputs * x_rows, s->row, BLOCK, parts * points);
         for (long part = 0; part < parts; part++) {
             const long from = piece_start(outputs, part), to = piece_start(outputs, part + 1);
+            const long rows = (to - from) * out_rows;
             const Prepared u = taps_of_piece(taps, from, to - from, inputs);
+            Wish there = wish(out + from * out_plane + t, rows, s->row, BLOCK, points);
+            Wish add = f->add ? wish(f->add + from * out_plane + t, rows, s->row, BLOCK, points) : (Wish){0};
             for (int n = 0; n < points; n++) {
                 const long p = (first + n / side) * POINTS + first + n % side;
                 const Factor a = {u.at + p * u.point, u.out, u.in};
-                ask(x + t + BLOCK, s, inputs * x_rows, part * points + n, parts * points);
-                ask(out + from * out_plane + t, s, (to - from) * out_rows, n, points);
-                if (f->add) ask(f->add + from * out_plane + t, s, (to - from) * out_rows, n, points);
+                ask(&next);
+                ask(&there);
+                ask(&add);
                 product(to - from, (some + W - 1) / W, inputs, a, v + p * v_plane, BLOCK,
                         m + p * m_plane, BLOCK, 0);
             }
@@ -389,7 +403,7 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
                                float *work) {
     const long lanes = inside_lanes(inputs), size = outputs * lanes;
     const long v_plane = RUN * lanes + GAP, m_plane = outputs * RUN + GAP;
-    const long dy_plane = (kind == PICK ? SPACED : PHASES) * s->row;
+    const long rows = kind == PICK ? SPACED : PHASES, dy_plane = rows * s->row;
     double *sums = (double *)work;
     float *chains = work + 2 * GRID * size, *v = chains + GRID * size, *m = v + GRID * v_plane;
     const int side = last_point(kind) + 1;
@@ -402,11 +416,16 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
         for (long k = 0; k < outputs; k++)
             for (long i = 0; i < some; i += W)
                 tiles_back(dy + k * dy_plane + t + i, s, kind, m + k * RUN + i, m_plane);
+        const long calls = pieces(outputs) * side * side;
+        Wish inside = wish(x + (t + some) * lanes, PHASES, s->tiles * lanes, RUN * lanes, calls);
+        Wish slope = wish(dy + t + some, outputs * rows, s->row, RUN, calls);
         for (long part = 0; part < pieces(outputs); part++) {
             const long first = piece_start(outputs, part), next = piece_start(outputs, part + 1);
             for (int n = 0; n < side * side; n++) {
                 const long p = n / side * POINTS + n % side, at = p * size + first * lanes;
                 const Factor a = {m + p * m_plane + first * RUN, RUN, 1};
+                ask(&inside);
+                ask(&slope);
                 product(next - first, lanes / W, some, a, v + p * v_plane, lanes, chains + at, lanes,
                         goes_on(turn));
                 carry(chains + at, sums + at, (next - first) * lanes, turn);
