@@ -29,7 +29,8 @@ __attribute__((visibility("default"))) void probe_convolution(
     Layer layer = {.taps_slope = dtaps, .slope_stride = {c * size * size, size * size, size, 1}};
     pack(x, in, c, r->in, plan.x);
     if (size == 3) {
-        step(plan.x, b, 0, prepare(t, c, k, 0, s.u), r, &AS_IT_IS, &s, r->z1);
+        Source u = taps_for(t, c, k, 0, r->in, s.u);
+        step(plan.x, b, 0, &u, r, &AS_IT_IS, &s, r->z1);
         unpack(r->z1, k, r->out, y, out);
         pack(dy, out, k, r->out, s.map[2]);
         const float *dz = s.map[2];
@@ -39,8 +40,8 @@ __attribute__((visibility("default"))) void probe_convolution(
                   r->in, 0);
         dz = kind == SPREAD ? s.spaced : dz;
         slopes(&net, plan.x, c, dz, k, r->in, kind == SPREAD ? PICK : PLAIN, 3, &layer, &s);
-        convolve(dz, k, reversed(prepare(turned(t), c, k, 0, s.u)), c, s.map[1], r->in, kind, &AS_IT_IS,
-                 s.conv);
+        u = taps_for(turned(t), c, k, 1, r->in, s.u);
+        convolve(dz, k, &u, c, s.map[1], r->in, kind, &AS_IT_IS, s.conv);
         unpack(s.map[1], c, r->in, dx, in);
     } else {
         const float *picked = shortcut(plan.x, b, r, s.map[0]);

@@ -10,7 +10,7 @@ import torch
 
 from dualmix import engine
 from tests.engine.building import HERE, compiled, needs_compiler, needs_engine
-from tests.engine.layers import TIMES, Convolution, Network, Norm, compare
+from tests.engine.layers import TIMES, Convolution, Network, Norm, address, compare
 
 pytestmark = [needs_engine, needs_compiler]
 
@@ -95,6 +95,28 @@ def test_builds_give_the_same_bytes(
     for other in others:
         for part, (ours, _, _) in first.items():
             assert ours.numpy().tobytes() == other[part][0].numpy().tobytes(), part
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_an_image_does_not_depend_on_how_many_stand_beside_it(
+    stride: int, builds: dict[str, ctypes.CDLL]
+) -> None:
+    """Taps are transformed piece by piece for few tiles, and all at once for many."""
+    g = torch.Generator().manual_seed(3)
+    x, taps = torch.randn(40, 43, 8, 8, generator=g), torch.randn(45, 43, 3, 3, generator=g)
+    dy = torch.randn(40, 45, 8 // stride, 8 // stride, generator=g)
+
+    def run(images: int) -> list[torch.Tensor]:
+        y, dx = torch.empty_like(dy[:images]), torch.empty_like(x[:images])
+        numbers = (images, 43, 8, 8, 45, 3, stride)
+        tensors = (x[:images], taps, dy[:images], y, dx, torch.empty_like(taps))
+        next(iter(builds.values())).probe_convolution(
+            *map(ctypes.c_int64, numbers), *map(address, tensors)
+        )
+        return [y, dx]
+
+    for few, many in zip(run(16), run(40), strict=True):
+        assert few.numpy().tobytes() == many[:16].numpy().tobytes()
 
 
 def test_networks_give_the_same_bytes() -> None:

@@ -164,22 +164,60 @@ INLINE void tiles_leave(const float *m, long step, const Shape *s, long t, const
     }
 }
 
-/* Tiles in a block: few enough for the transformed block to stay in the second cache. */
-#define BLOCK 32
+/* A piece of memory that will be wanted soon: `rows` rows of `length` floats, `step` apart. The products
+ * touch no map: while they run, memory brings what the transforms need before and after them. */
+typedef struct {
+    const float *at;
+    long rows, step, length, each;
+} Wish;
 
-/* Ask for one of `parts` shares of a map's next block. The products touch no map: while they run,
- * memory brings what the transforms need before and after them. */
-INLINE void ask(const float *map, const Shape *s, long rows, long part, long parts) {
-    for (long i = rows * part / parts; i < rows * (part + 1) / parts; i++)
-        UNROLL for (long t = 0; t < BLOCK; t += LANES) __builtin_prefetch(map + i * s->row + t);
+INLINE Wish wish(const float *at, long rows, long step, long length, long calls) {
+    return (Wish){at, rows, step, length, (rows + calls - 1) / calls};
 }
 
-INLINE void convolve_kind(const float *x, long inputs, Prepared u, long outputs, float *out,
+/* Ask for the next share of it. */
+INLINE void ask(Wish *w) {
+    for (long i = 0; i < w->each && w->rows > 0; i++, w->rows--, w->at += w->step)
+        for (long t = 0; t < w->length; t += LANES) __builtin_prefetch(w->at + t);
+}
+
+/* Tiles in a block, and output channels in a piece: few enough for the transformed block and the taps
+ * and products of a piece to stay in the second cache. */
+#define BLOCK 32
+#define PIECE 20
+
+/* Channels are cut into pieces of nearly the same size. */
+INLINE long pieces(long outputs) { return (outputs + PIECE - 1) / PIECE; }
+INLINE long piece_start(long outputs, long n) { return outputs * n / pieces(outputs); }
+
+/* Where a convolution finds its taps: all of them transformed in `whole`, or as they are in `raw`, from
+ * which each piece is transformed into `space` just before its products. The gradient of the input goes
+ * from the outputs of the taps to their inputs. */
+typedef struct {
+    Prepared whole;
+    Taps raw;
+    float *space;
+    int back;
+} Source;
+
+INLINE Prepared taps_of_piece(const Source *from, long first, long rows, long inputs) {
+    Prepared u = from->whole;
+    Taps w = from->raw;
+    if (!w.at) {
+        u.at += first * u.out;
+        return u;
+    }
+    w.at += first * (from->back ? w.in : w.out);
+    if (from->back) return reversed(prepare(w, rows, inputs, 0, from->space));
+    return prepare(w, inputs, rows, 0, from->space);
+}
+
+INLINE void convolve_kind(const float *x, long inputs, const Source *taps, long outputs, float *out,
                           const Shape *s, const Kind kind, const Finish *f, float *work) {
-    const long v_plane = inputs * BLOCK + GAP, m_plane = outputs * BLOCK + GAP;
+    const long v_plane = inputs * BLOCK + GAP, m_plane = PIECE * BLOCK + GAP, parts = pieces(outputs);
     const long x_rows = kind == SPREAD ? SPACED : PHASES, x_plane = x_rows * s->row;
     const long out_rows = kind == PICK ? SPACED : PHASES, out_plane = out_rows * s->row;
-    const int first = first_point(kind), side = last_point(kind) - first + 1;
+    const int first = first_point(kind), side = last_point(kind) - first + 1, points = side * side;
     const int bare = !f->shift && !f->add && !s->ragged;
     float *v = work, *m = work + GRID * v_plane;
     for (long t = 0; t < s->tiles; t += BLOCK) {
@@ -187,38 +225,56 @@ INLINE void convolve_kind(const float *x, long inputs, Prepared u, long outputs,
         for (long c = 0; c < inputs; c++)
             for (long i = 0; i < some; i += W)
                 tiles_enter(x + c * x_plane, s, t + i, kind, v + c * BLOCK + i, v_plane);
-        for (int n = 0; n < side * side; n++) {
-            const long p = (first + n / side) * POINTS + first + n % side;
-            const Factor a = {u.at + p * u.point, u.out, u.in};
-            ask(x + t + BLOCK, s, inputs * x_rows, n, side * side);
-            ask(out + t, s, outputs * out_rows, n, side * side);
-            if (f->add) ask(f->add + t, s, outputs * out_rows, n, side * side);
-            product(outputs, (some + W - 1) / W, inputs, a, v + p * v_plane, BLOCK, m + p * m_plane,
-                    BLOCK, 0);
-        }
-        for (long k = 0; k < outputs; k++) {
-            const Finish at = {f->shift, f->add ? f->add + k * out_plane : 0, f->relu};
-            for (long i = 0; i < some; i += W) {
-                const float *from = m + k * BLOCK + i;
-                if (bare)
-                    tiles_leave(from, m_plane, s, t + i, kind, 1, k, &at, out + k * out_plane);
-                else
-                    tiles_leave(from, m_plane, s, t + i, kind, 0, k, &at, out + k * out_plane);
+        Wish next = wish(x + t + BLOCK, inputs * x_rows, s->row, BLOCK, parts * points);
+        for (long part = 0; part < parts; part++) {
+            const long from = piece_start(outputs, part), to = piece_start(outputs, part + 1);
+            const long rows = (to - from) * out_rows;
+            const Prepared u = taps_of_piece(taps, from, to - from, inputs);
+            Wish there = wish(out + from * out_plane + t, rows, s->row, BLOCK, points);
+            Wish add = f->add ? wish(f->add + from * out_plane + t, rows, s->row, BLOCK, points) : (Wish){0};
+            for (int n = 0; n < points; n++) {
+                const long p = (first + n / side) * POINTS + first + n % side;
+                const Factor a = {u.at + p * u.point, u.out, u.in};
+                ask(&next);
+                ask(&there);
+                ask(&add);
+                product(to - from, (some + W - 1) / W, inputs, a, v + p * v_plane, BLOCK,
+                        m + p * m_plane, BLOCK, 0);
+            }
+            for (long k = from; k < to; k++) {
+                const Finish at = {f->shift, f->add ? f->add + k * out_plane : 0, f->relu};
+                for (long i = 0; i < some; i += W) {
+                    const float *point = m + (k - from) * BLOCK + i;
+                    if (bare)
+                        tiles_leave(point, m_plane, s, t + i, kind, 1, k, &at, out + k * out_plane);
+                    else
+                        tiles_leave(point, m_plane, s, t + i, kind, 0, k, &at, out + k * out_plane);
+                }
             }
         }
     }
 }
 
-static long convolve_space(long inputs, long outputs) {
-    return GRID * ((inputs + outputs) * BLOCK + 2 * GAP);
+static long convolve_space(long inputs) { return GRID * ((inputs + PIECE) * BLOCK + 2 * GAP); }
+
+/* A 3 x 3 convolution. PICK writes, and SPREAD reads, maps of four phases. */
+static void convolve(const float *x, long inputs, const Source *taps, long outputs, float *out,
+                     const Shape *s, Kind kind, const Finish *f, float *work) {
+    if (kind == PLAIN) convolve_kind(x, inputs, taps, outputs, out, s, PLAIN, f, work);
+    if (kind == PICK) convolve_kind(x, inputs, taps, outputs, out, s, PICK, f, work);
+    if (kind == SPREAD) convolve_kind(x, inputs, taps, outputs, out, s, SPREAD, f, work);
 }
 
-/* A 3 x 3 convolution with prepared taps. PICK writes, and SPREAD reads, maps of four phases. */
-static void convolve(const float *x, long inputs, Prepared u, long outputs, float *out,
-                     const Shape *s, Kind kind, const Finish *f, float *work) {
-    if (kind == PLAIN) convolve_kind(x, inputs, u, outputs, out, s, PLAIN, f, work);
-    if (kind == PICK) convolve_kind(x, inputs, u, outputs, out, s, PICK, f, work);
-    if (kind == SPREAD) convolve_kind(x, inputs, u, outputs, out, s, SPREAD, f, work);
+/* Taps for a convolution over the tiles of s: transformed at once, unless so few tiles look at them
+ * that writing them down and reading them again would cost more. */
+static Source taps_for(Taps w, long inputs, long outputs, int back, const Shape *s, float *space) {
+    Source from = {.raw = w, .space = space, .back = back};
+    if (s->tiles > 2 * BLOCK) {
+        from.whole = prepare(w, inputs, outputs, 0, space);
+        if (back) from.whole = reversed(from.whole);
+        from.raw.at = 0;
+    }
+    return from;
 }
 
 /* A 1 x 1 convolution: the taps as they are. */
@@ -298,7 +354,7 @@ static void carry(float *chain, double *sums, long count, Turn turn) {
 }
 
 /* Gt dU G for W input channels; with PICK the products with the point at infinity are 0. */
-INLINE void taps_leave(const float *sums, long step, const Kind kind, vf g[3][3]) {
+INLINE void lanes_leave(const float *sums, long step, const Kind kind, vf g[3][3]) {
     vf half[POINTS][3], row[POINTS], column[3];
     UNROLL for (int i = 0; i < POINTS; i++) {
         UNROLL for (int j = 0; j < POINTS; j++) {
@@ -321,6 +377,20 @@ INLINE void store_taps(float *to, long step, vf g, long there) {
         for (long i = 0; i < there && i < W; i++) to[i * step] = g[i];
 }
 
+/* Gradients of the taps of the output channels [first, next), from their sums at the points. */
+INLINE void taps_leave(const float *sums, long inputs, long lanes, long step, long first, long next,
+                       const Kind kind, Taps dw) {
+    for (long k = first; k < next; k++)
+        for (long c = 0; c < lanes; c += W) {
+            vf g[3][3];
+            lanes_leave(sums + k * lanes + c, step, kind, g);
+            for (int y = 0; y < 3; y++)
+                for (int x = 0; x < 3; x++)
+                    store_taps(dw.at + k * dw.out + c * dw.in + y * dw.y + x * dw.x, dw.in, g[y][x],
+                               inputs - c);
+        }
+}
+
 INLINE long inside_lanes(long inputs) { return round_up(inputs, W); }
 
 static long taps_gradient_space(long inputs, long outputs) {
@@ -333,9 +403,10 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
                                float *work) {
     const long lanes = inside_lanes(inputs), size = outputs * lanes;
     const long v_plane = RUN * lanes + GAP, m_plane = outputs * RUN + GAP;
-    const long dy_plane = (kind == PICK ? SPACED : PHASES) * s->row;
+    const long rows = kind == PICK ? SPACED : PHASES, dy_plane = rows * s->row;
     double *sums = (double *)work;
     float *chains = work + 2 * GRID * size, *v = chains + GRID * size, *m = v + GRID * v_plane;
+    const int side = last_point(kind) + 1;
     for (long t = from; t < to; t += RUN) {
         const long some = to - t < RUN ? to - t : RUN;
         const Turn turn = {(t - from) / RUN, (to - from - 1) / RUN};
@@ -345,25 +416,24 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
         for (long k = 0; k < outputs; k++)
             for (long i = 0; i < some; i += W)
                 tiles_back(dy + k * dy_plane + t + i, s, kind, m + k * RUN + i, m_plane);
-        for (int i = 0; i <= last_point(kind); i++)
-            for (int j = 0; j <= last_point(kind); j++) {
-                const long p = i * POINTS + j;
-                const Factor a = {m + p * m_plane, RUN, 1};
-                float *chain = chains + p * size;
-                product(outputs, lanes / W, some, a, v + p * v_plane, lanes, chain, lanes,
+        const long calls = pieces(outputs) * side * side;
+        Wish inside = wish(x + (t + some) * lanes, PHASES, s->tiles * lanes, RUN * lanes, calls);
+        Wish slope = wish(dy + t + some, outputs * rows, s->row, RUN, calls);
+        for (long part = 0; part < pieces(outputs); part++) {
+            const long first = piece_start(outputs, part), next = piece_start(outputs, part + 1);
+            for (int n = 0; n < side * side; n++) {
+                const long p = n / side * POINTS + n % side, at = p * size + first * lanes;
+                const Factor a = {m + p * m_plane + first * RUN, RUN, 1};
+                ask(&inside);
+                ask(&slope);
+                product(next - first, lanes / W, some, a, v + p * v_plane, lanes, chains + at, lanes,
                         goes_on(turn));
-                carry(chain, sums + p * size, size, turn);
+                carry(chains + at, sums + at, (next - first) * lanes, turn);
             }
-    }
-    for (long k = 0; k < outputs; k++)
-        for (long c = 0; c < lanes; c += W) {
-            vf g[3][3];
-            taps_leave(chains + k * lanes + c, size, kind, g);
-            for (int y = 0; y < 3; y++)
-                for (int column = 0; column < 3; column++)
-                    store_taps(dw.at + k * dw.out + c * dw.in + y * dw.y + column * dw.x, dw.in,
-                               g[y][column], inputs - c);
+            if (turn.number == turn.last)
+                taps_leave(chains, inputs, lanes, size, first, next, kind, dw);
         }
+    }
 }
 
 /* The gradient of 3 x 3 taps over the tiles [from, to); x has its channels inside. */

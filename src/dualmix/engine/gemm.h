@@ -53,16 +53,17 @@ INLINE void product_panel(long rows, const int columns, long depth, Factor a, co
     }
 }
 
-/* All rows against 1, 2 or 3 vectors of columns; rows in panels of nearly the same height. */
+/* All rows against 1, 2 or 3 vectors of columns; rows in panels of nearly the same height. A division
+ * by a variable takes as long as a small panel, so there is one, of 32 bits. */
 INLINE void product_strip(long rows, const int columns, long depth, Factor a, const float *b,
                           long b_row, float *out, long out_row, int more) {
     const long most = REGISTERS / columns < MOST_ROWS ? REGISTERS / columns : MOST_ROWS;
-    const long panels = (rows + most - 1) / most;
-    for (long p = 0; p < panels; p++) {
-        const long first = rows * p / panels, next = rows * (p + 1) / panels;
+    const uint32_t panels = (uint32_t)((rows + most - 1) / most), height = (uint32_t)rows / panels;
+    long higher = rows - panels * height;
+    for (long first = 0, some; first < rows; first += some, higher--) {
+        some = height + (higher > 0);
         const Factor part = {a.at + first * a.row, a.row, a.depth};
-        product_panel(next - first, columns, depth, part, b, b_row, out + first * out_row, out_row,
-                      more);
+        product_panel(some, columns, depth, part, b, b_row, out + first * out_row, out_row, more);
     }
 }
 

@@ -109,7 +109,7 @@ static void lay_out_scratch(const Net *net, const Plan *plan, int backward, Aren
                             Scratch *w) {
     const Shape *first = &plan->shape[0];
     long u = tap_plane(net->channels, net->stem);
-    long conv = convolve_space(net->channels, net->stem);
+    long conv = convolve_space(larger(net->channels, net->stem));
     long slope = taps_gradient_space(net->channels, net->stem);
     long map = larger(net->channels, net->stem) * plane(first);
     long inside = round_up(larger(net->channels, net->stem), LANES) * PHASES * first->tiles;
@@ -119,7 +119,7 @@ static void lay_out_scratch(const Net *net, const Plan *plan, int backward, Aren
         const Record *r = &plan->record[b];
         const long in = block->inputs, out = block->outputs;
         u = larger(u, larger(tap_plane(out, out), tap_plane(in, out)));
-        conv = larger(conv, larger(convolve_space(out, out), convolve_space(in, out)));
+        conv = larger(conv, convolve_space(larger(in, out)));
         slope = larger(slope, larger(taps_gradient_space(out, out), taps_gradient_space(in, out)));
         map = larger(map, larger(in * plane(r->in), out * plane(r->out)));
         map = larger(map, in * plane(r->out));
@@ -148,8 +148,8 @@ INLINE Groups groups_of(const Net *net) { return (Groups){net->groups, net->firs
 
 static const Finish AS_IT_IS = {0, 0, 0};
 
-/* A 3 x 3 convolution with prepared taps, of either stride. */
-static void step(const float *x, const Block *b, int second, Prepared u, const Record *r,
+/* A 3 x 3 convolution of either stride. */
+static void step(const float *x, const Block *b, int second, const Source *u, const Record *r,
                  const Finish *f, Scratch *w, float *z) {
     const long inputs = second ? b->outputs : b->inputs;
     if (second || b->stride == 1) {
@@ -175,19 +175,19 @@ static void forward(const Net *net, const Layer *layer, const float *x, const in
     const int training = (int)net->training;
     const Shape *s = &plan->shape[0];
     pack(x, stride, net->channels, s, plan->x);
-    Prepared u = prepare(taps_of(layer), net->channels, net->stem, 0, w->u);
-    convolve(plan->x, net->channels, u, net->stem, plan->z, s, PLAIN, &AS_IT_IS, w->conv);
+    Source u = taps_for(taps_of(layer), net->channels, net->stem, 0, s, w->u);
+    convolve(plan->x, net->channels, &u, net->stem, plan->z, s, PLAIN, &AS_IT_IS, w->conv);
     norm_forward(plan->z, 0, 1, net->stem, s, groups, training, layer++, plan->m, plan->a);
     const float *in = plan->a;
     for (long n = 0; n < net->blocks; n++) {
         const Block *b = &net->block[n];
         const Record *r = &plan->record[n];
         const float *add = in;
-        u = prepare(taps_of(layer), b->inputs, b->outputs, 0, w->u);
-        step(in, b, 0, u, r, &AS_IT_IS, w, r->z1);
+        u = taps_for(taps_of(layer), b->inputs, b->outputs, 0, r->in, w->u);
+        step(in, b, 0, &u, r, &AS_IT_IS, w, r->z1);
         norm_forward(r->z1, 0, 1, b->outputs, r->out, groups, training, layer++, r->m1, r->a1);
-        u = prepare(taps_of(layer), b->outputs, b->outputs, 0, w->u);
-        step(r->a1, b, 1, u, r, &AS_IT_IS, w, r->z2);
+        u = taps_for(taps_of(layer), b->outputs, b->outputs, 0, r->out, w->u);
+        step(r->a1, b, 1, &u, r, &AS_IT_IS, w, r->z2);
         const Layer *second = layer++;
         if (b->project) {
             const float *picked = shortcut(in, b, r, w->map[0]);
@@ -234,8 +234,8 @@ static void block_back(const Net *net, const Block *b, const Record *r, const fl
     const Shape *s = r->out;
     norm_slopes(net, map[0], r->end, 1, r->z2, out, s, layer + 1, r->m2, map[1]);
     slopes(net, r->a1, out, map[1], out, s, PLAIN, 3, layer + 1, w);
-    Prepared u = reversed(prepare(turned(taps_of(layer + 1)), out, out, 0, w->u));
-    convolve(map[1], out, u, out, map[2], s, PLAIN, &AS_IT_IS, w->conv);
+    Source u = taps_for(turned(taps_of(layer + 1)), out, out, 1, s, w->u);
+    convolve(map[1], out, &u, out, map[2], s, PLAIN, &AS_IT_IS, w->conv);
     norm_slopes(net, map[2], 0, 1, r->z1, out, s, layer, r->m1, map[2]);
 
     const Kind kind = b->stride == 2 ? SPREAD : PLAIN;
@@ -246,9 +246,9 @@ static void block_back(const Net *net, const Block *b, const Record *r, const fl
         dz = w->spaced;
     }
     slopes(net, in, b->inputs, dz, out, r->in, kind == SPREAD ? PICK : PLAIN, 3, layer, w);
-    u = reversed(prepare(turned(taps_of(layer)), b->inputs, out, 0, w->u));
+    u = taps_for(turned(taps_of(layer)), b->inputs, out, 1, r->in, w->u);
     const Finish plus = {0, b->project ? 0 : map[0], 0};
-    convolve(dz, out, u, b->inputs, map[1], r->in, kind, &plus, w->conv);
+    convolve(dz, out, &u, b->inputs, map[1], r->in, kind, &plus, w->conv);
     if (b->project) {
         norm_slopes(net, map[0], 0, 0, r->zs, out, s, layer + 2, r->ms, map[2]);
         slopes(net, shortcut(in, b, r, map[0]), b->inputs, map[2], out, s, PLAIN, 1, layer + 2, w);
@@ -281,15 +281,15 @@ static void backward(const Net *net, const Layer *layer, const Plan *plan, const
     norm_slopes(net, w->map[0], 0, 1, plan->z, net->stem, s, layer, plan->m, w->map[0]);
     slopes(net, plan->x, net->channels, w->map[0], net->stem, s, PLAIN, 3, layer, w);
     if (!dx) return;
-    const Prepared u = reversed(prepare(turned(taps_of(layer)), net->channels, net->stem, 0, w->u));
-    convolve(w->map[0], net->stem, u, net->channels, w->map[1], s, PLAIN, &AS_IT_IS, w->conv);
+    const Source u = taps_for(turned(taps_of(layer)), net->channels, net->stem, 1, s, w->u);
+    convolve(w->map[0], net->stem, &u, net->channels, w->map[1], s, PLAIN, &AS_IT_IS, w->conv);
     unpack(w->map[1], net->channels, s, dx, stride);
 }
 
 /* Evaluation: batch-norm with running statistics is a scale, which goes into the taps, and a shift. */
 typedef struct {
     float *u, *shift;
-    Prepared taps; /* in a 3 x 3 convolution */
+    Source taps; /* in a 3 x 3 convolution */
 } Folded;
 
 static long widest(const Net *net) {
@@ -302,7 +302,7 @@ static Folded take_folded(Arena *arena, long inputs, long outputs, int size) {
     Folded f;
     f.u = take(arena, size == 3 ? GRID * tap_plane(inputs, outputs) : inputs * outputs);
     f.shift = take(arena, outputs);
-    f.taps = (Prepared){f.u, tap_plane(inputs, outputs), tap_row(inputs), 1};
+    f.taps = (Source){.whole = {f.u, tap_plane(inputs, outputs), tap_row(inputs), 1}};
     return f;
 }
 
@@ -343,14 +343,14 @@ static void evaluate(const Net *net, const Folded *f, const float *x, const int6
     const Shape *s = &plan->shape[0];
     pack(x, stride, net->channels, s, plan->x);
     Finish finish = {f->shift, 0, 1};
-    convolve(plan->x, net->channels, f->taps, net->stem, plan->a, s, PLAIN, &finish, w->conv);
+    convolve(plan->x, net->channels, &f->taps, net->stem, plan->a, s, PLAIN, &finish, w->conv);
     const float *in = plan->a;
     for (long n = 0; n < net->blocks; n++) {
         const Block *b = &net->block[n];
         const Record *r = &plan->record[n];
         const Folded *one = ++f, *two = ++f;
         finish = (Finish){one->shift, 0, 1};
-        step(in, b, 0, one->taps, r, &finish, w, r->a1);
+        step(in, b, 0, &one->taps, r, &finish, w, r->a1);
         finish = (Finish){two->shift, in, 1};
         if (b->project) {
             const Folded *three = ++f;
@@ -358,7 +358,7 @@ static void evaluate(const Net *net, const Folded *f, const float *x, const int6
             mix_channels(shortcut(in, b, r, w->map[0]), b->inputs, t, b->outputs, r->zs, r->out);
             finish.add = r->zs;
         }
-        step(r->a1, b, 1, two->taps, r, &finish, w, r->end);
+        step(r->a1, b, 1, &two->taps, r, &finish, w, r->end);
         in = r->end;
     }
     pool(in, net->block[net->blocks - 1].outputs, plan->record[net->blocks - 1].out, features);
