@@ -24,6 +24,13 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 WANTED = ("cifar-100-python", "mini_imagenet", "tiny-imagenet-200")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make quick` does not make the thousands of cases of files that are slow as a whole."""
+    if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.slow\n" in collection_path.read_text("utf-8") or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Coverage is that of `make quick`: tracing makes a test half as long again."""
     for item in items:

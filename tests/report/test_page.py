@@ -9,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
@@ -70,9 +71,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def without_javascript(patch: pytest.MonkeyPatch) -> None:
+    """Spare the seconds of another process where what a browser runs is not the point."""
+    patch.setattr("dualmix.report.page.bundled", lambda _: nullcontext(lambda: "vegaEmbed"))
+
+
 @pytest.fixture(scope="module")
 def page(store: Path) -> str:
-    return html(summarise(collect(Store(store))), today=TODAY)
+    with pytest.MonkeyPatch.context() as patch:
+        without_javascript(patch)
+        return html(summarise(collect(Store(store))), today=TODAY)
 
 
 @pytest.mark.slow
@@ -133,6 +141,7 @@ def test_what_was_run_comes_first_and_empty_cells_are_folded_away(page: str, sto
     assert "0.3333333" not in re.sub('<script.*?</script>|title=".*?"', "", page, flags=re.S)
 
 
+@pytest.mark.slow
 def test_the_javascript_is_made_once(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +155,8 @@ def test_the_javascript_is_made_once(
         assert second() == made_
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_javascript(monkeypatch)
     made(tmp_path, "er")
     told: list[str] = []
     html(summarise(collect(Store(tmp_path))), tell=told.append)
