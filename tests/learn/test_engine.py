@@ -80,7 +80,7 @@ QUICK = ("a_seed_decides_everything", "a_batch_of_one_works")
 def test_a_method_keeps_the_contract(
     name: str, demand: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(testing, "Model", partial(Model, engine="native"))
+    monkeypatch.setattr("dualmix.testing.trial.Model", partial(Model, engine="native"))
     testing.CHECKS[demand](compose(name).config.method, SHAPE)
 
 
