@@ -31,7 +31,7 @@ from dualmix.report.charts import (
     spread,
 )
 from dualmix.report.commands import sweep_command
-from dualmix.report.tables import mean_curve
+from dualmix.report.streams import mean_curve
 from dualmix.report.words import counted, listed
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Group, Run
