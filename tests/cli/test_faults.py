@@ -122,6 +122,7 @@ def test_cuda_where_there_is_none(dualmix_: Command) -> None:
     assert not any(Path.cwd().iterdir())
 
 
+@pytest.mark.slow
 def test_from_outside_too(tmp_path: Path) -> None:
     for words, said in (
         ("run err", "did you mean er?"),

@@ -58,10 +58,14 @@ def seen(page: str) -> Seen:
     return found
 
 
+def data_of(page: str, name: str) -> str:
+    data = re.search(f'id="{name}-data">(.*?)</script>', page, re.S)
+    assert data
+    return data[1]
+
+
 def unpacked(page: str, name: str) -> Any:
-    packed = re.search(f'id="{name}-data">(.*?)</script>', page, re.S)
-    assert packed
-    return json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    return json.loads(gzip.decompress(base64.b64decode(data_of(page, name))))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,7 @@ def test_nothing_is_loaded_from_anywhere(page: str) -> None:
 def test_every_link_leads_somewhere(page: str, store: Path) -> None:
     found = seen(page)
     assert len(found.ids) == len(set(found.ids))
-    cells = json.loads(re.search('id="cells-data">(.*?)</script>', page, re.S)[1])  # type: ignore[index]
+    cells = json.loads(data_of(page, "cells"))
     runs = unpacked(page, "runs")
     for link in found.links:
         kind, _, name = link[1:].partition("-")
@@ -181,7 +185,7 @@ def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
     assert "b" not in found.tags and "i" not in found.tags
     assert found.tags.count("script") == 6
     assert not any("evil" in load for load in found.loads)
-    assert "<" not in re.search('id="cells-data">(.*?)</script>', page, re.S)[1]  # type: ignore[index]
+    assert "<" not in data_of(page, "cells")
     assert unpacked(page, "runs")["<b>bold&amp;"]["content"][2] == [evil]
 
 
