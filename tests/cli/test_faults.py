@@ -23,16 +23,9 @@ from dualmix.cli import main
 from dualmix.errors import ConfigError, DataError, InputError
 from dualmix.store import snapshot
 from dualmix.sweeps.sweep import read_grid
+from tests.kit import RESULTS
 
 Command = Callable[..., tuple[int, str, str]]
-RESULTS = (
-    "learner.safetensors",
-    "scores.json",
-    "confusion.npz",
-    "plan.json",
-    "plan.npz",
-    "config.json",
-)
 
 
 def tree(folder: Path) -> dict[str, bytes]:

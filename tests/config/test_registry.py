@@ -135,6 +135,8 @@ def test_several_additions_join_in_one_order_if_they_set_different_groups() -> N
             look("er+da+enmix")
     with pytest.raises(ConfigError, match=r"Nothing called 'mdk' .* did you mean mkd"):
         get_preset("er+dualmix+mdk")
+    with pytest.raises(ConfigError, match=r"There is no method 'iid-offline\+da\+mkd'"):
+        get_preset("iid-offline+da+mkd")
 
 
 def test_a_name_like_nothing_gets_no_guess() -> None:
