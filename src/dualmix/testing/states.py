@@ -86,8 +86,9 @@ def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def global_chance() -> dict[str, str | bytes]:
     """Return the states of the generators that a learner must leave alone."""
+    numpys = np.random.get_state()  # noqa: NPY002
     return {
         "Python's random": repr(random.getstate()),
-        "numpy.random": repr([np.asarray(part).tolist() for part in np.random.get_state()]),  # noqa: NPY002
+        "numpy.random": repr([np.asarray(part).tolist() for part in numpys]),
         "torch's generator": torch.get_rng_state().numpy().tobytes(),
     }
