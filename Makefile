@@ -1,5 +1,6 @@
 # make demo: install, then compare methods on the embedded digits.
-# make test: install what the tests need, then all checks.   make quick: the tests for while you edit.
+# make test: install what the tests need, then all checks.
+# make quick: the tests for while you edit.
 # make readme: follow the README in a fresh clone and a fresh environment.
 # make docs: the docs site, in site/.
 PYTHON ?= python3
@@ -18,7 +19,7 @@ demo: .venv/.core
 test: lint types unit
 
 quick: .venv/.dev
-	$(PYTEST) -m 'not long and not slow' $(ARGS)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -n auto --maxprocesses 4 -m 'not long and not slow' $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -48,7 +49,8 @@ docs: .venv/.dev
 # The page's tests drive a real browser. Only root on Debian can install it without asking.
 browser:
 	@have() { command -v "$$1" >/dev/null 2>&1; }; \
-	ready() { have chromedriver && { have chromium || have chromium-browser || have google-chrome; }; }; \
+	browser() { have chromium || have chromium-browser || have google-chrome; }; \
+	ready() { have chromedriver && browser; }; \
 	if ! ready && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && have apt-get; then \
 	  echo "Installing chromium and its driver for the tests of the page (once)."; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
@@ -61,7 +63,8 @@ browser:
 	fi
 
 .venv/.python:
-	@$(PYTHON) -c 'import sys; sys.exit("dualmix needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ...") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "dualmix needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
 	@touch $@
 

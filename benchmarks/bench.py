@@ -338,7 +338,8 @@ def starting(rounds: int) -> list[Row]:
     """
 
     def ran(*words: str) -> Call:
-        return lambda: subprocess.run([sys.executable, *words], check=True, capture_output=True)  # noqa: S603
+        command = [sys.executable, *words]
+        return lambda: subprocess.run(command, check=True, capture_output=True)  # noqa: S603
 
     one_step = (
         "import dualmix, numpy; "

@@ -27,19 +27,34 @@ from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.paper.readings import (
     FULL_STREAM,
     READINGS,
-    SHORT_STREAM,
     TERMS,
     Deviation,
     Measured,
     Reading,
     deviation,
-    find_readings,
     reading_settings,
 )
 from dualmix.registry import nearest
 from dualmix.store.opening import open_store
 from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry, Job, entries
+
+SHORT_STREAM = {"stream.first": 10, "method.memory": 500}
+"""The shortened stream: its first half, at whose end rows have parted.
+
+It leaves 10 images per class in memory, as the whole stream does at a memory of 1000.
+"""
+
+
+def find_readings(names: Sequence[str]) -> list[Reading]:
+    """Return readings by name, or all; the base comes first in any case."""
+    known = {reading.name: reading for reading in READINGS}
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"There is no reading {name!r}{nearest(name, known)} (known: {', '.join(known)})."
+            )
+    return [reading for reading in READINGS if not names or reading.name in (*names, "base")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,8 @@ def card_page() -> str:
     parts += ["## What is added behind a plus\n"]
     for name, (addition, hosts) in additions().items():
         cite = f" {addition.cite}." if addition.cite else ""
-        values = changes(
-            (f"method.{addition.group}.{path}", value) for path, value in addition.values.items()
-        )
+        group = f"method.{addition.group}"
+        values = changes((f"{group}.{path}", value) for path, value in addition.values.items())
         on = ", ".join(filter(_ours, hosts))
         parts += [f"- `+{name}`: {addition.doc}.{cite} Sets {values}. On {on}."]
     parts += ["", *_settings(Mixing, own=False, prefix="mix.")]

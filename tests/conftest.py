@@ -4,6 +4,7 @@ real images if any.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -18,10 +19,24 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("patient"), max_examples=25)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 WANTED = ("cifar-100-python", "mini_imagenet", "tiny-imagenet-200")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make quick` does not make the thousands of cases of files that are slow as a whole."""
+    if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.slow\n" in collection_path.read_text("utf-8") or None
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no later collection of garbage looks through it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,6 +21,15 @@ from dualmix.learn.network import Classifier
 from dualmix.learn.types import Placement
 
 SHAPE = (1, 8, 8)
+RESULTS = (
+    "learner.safetensors",
+    "scores.json",
+    "confusion.npz",
+    "plan.json",
+    "plan.npz",
+    "config.json",
+)
+"""What a run files that is the same however it was cut off."""
 PATIENCE = 600.0
 """Seconds to wait for another process: far more than it needs, since the machine may be busy, and
 less than a test's time limit."""
@@ -76,6 +85,25 @@ def network(classes: int | None = 4, known: int = 4, seed: int = 1) -> Classifie
     """Return a small network whose columns 0..known-1 are the labels 0..known-1."""
     model = Classifier(SHAPE, classes=classes, width=4, seed=seed)
     model.admit(np.arange(known))
+    return model
+
+
+def raw_rows(
+    count: int, seed: int, low: int = 0, high: int = 4
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return images as a memory stores them, and columns."""
+    rng = np.random.default_rng(seed)
+    raw = torch.from_numpy(rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8))
+    return raw, torch.from_numpy(rng.integers(low, high, count))
+
+
+def warm_network(classes: int = 4) -> Classifier:
+    """Return a network in training mode whose running statistics are not the initial ones."""
+    model = network(classes)
+    model.train()
+    with torch.no_grad():
+        for number in range(4):
+            model(model.pixels(raw_rows(8, 70 + number)[0]))
     return model
 
 

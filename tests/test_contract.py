@@ -24,6 +24,7 @@ from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.methods import ER
 from dualmix.registry import Method
 from dualmix.settings import setting
+from dualmix.testing.states import demand_refusal, flat
 from tests.torture.shallow import shallow
 
 pytestmark = pytest.mark.slow
@@ -152,7 +153,7 @@ def test_a_network_of_ones_own_works(
 ) -> None:
     monkeypatch.setattr(backbones, "_MAKERS", dict(backbones._MAKERS))
     backbones.register_backbone("own", images=True)(lambda shape, hidden: Own(shape[0]))
-    monkeypatch.setattr(testing, "Model", partial(Model, name="own"))
+    monkeypatch.setattr("dualmix.testing.trial.Model", partial(Model, name="own"))
     testing.CHECKS[demand](METHODS[name], SMALL)
 
 
@@ -359,11 +360,12 @@ def test_a_fault_of_another_kind_is_noticed() -> None:
 
     for action in (value_error, no_sentence, lambda: None):
         with pytest.raises(AssertionError):
-            testing._refuses(action, "this")
+            demand_refusal(action, "this")
 
 
 def test_testing_does_not_need_pytest() -> None:
-    assert "pytest" not in Path(testing.__file__).read_text()
+    for path in Path(testing.__file__).parent.glob("*.py"):
+        assert "pytest" not in path.read_text()
 
 
 def test_a_poisoned_future_does_not_reach_the_past(tmp_path: Path) -> None:
@@ -417,7 +419,7 @@ def test_a_poisoned_future_does_not_reach_the_past(tmp_path: Path) -> None:
             if isinstance(event, Scored):
                 (folder,) = store.root.iterdir()
                 state, _ = type(store.find(str(folder))).open(folder).latest()
-                seen[event.task] = testing._flat(state["learner"]), state["counts"].tolist()
+                seen[event.task] = flat(state["learner"]), state["counts"].tolist()
 
         run(composed, store, watch=watch)
         after.append(seen)

@@ -71,9 +71,10 @@ def test_every_method_has_its_paper() -> None:
 
 def test_the_method_of_contributing_works_as_printed(tmp_path: Path) -> None:
     (block,) = re.findall(r"   ```python\n(.*?)   ```", text("CONTRIBUTING.md"), re.DOTALL)
-    (tmp_path / "oldest.py").write_text(textwrap.dedent(block))
+    other = textwrap.dedent(block).replace('"oldest"', '"as-printed"')  # whoever follows has it
+    (tmp_path / "oldest.py").write_text(other)
     load_plugin(tmp_path / "oldest.py")
-    learner = dualmix.create("oldest+dualmix", shape=(1, 8, 8), memory=6, seed=0)
+    learner = dualmix.create("as-printed+dualmix", shape=(1, 8, 8), memory=6, seed=0)
     rng = np.random.default_rng(0)
     for label in (0, 1):
         learner.observe(rng.integers(0, 256, (10, 1, 8, 8), dtype=np.uint8), [label] * 10)

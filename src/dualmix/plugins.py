@@ -117,8 +117,8 @@ def _read(method: type) -> Code:
 
 
 def _file(module: ModuleType | None) -> Path | None:
-    found = getattr(module, "__file__", None)
-    path = Path(found).resolve() if isinstance(found, str) else None
+    name = getattr(module, "__file__", None)
+    path = Path(name).resolve() if isinstance(name, str) else None
     return path if path is not None and path.is_file() else None
 
 

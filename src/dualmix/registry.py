@@ -235,13 +235,14 @@ def find_preset(name: str) -> Preset | None:
     >>> find_preset("er+mkd+dualmix").name, find_preset("er+da+enmix")
     ('er+dualmix+mkd', None)
     """
-    if name in (known := presets()):
-        return known[name]
+    _load_installed()
+    if name in _PRESETS:
+        return _PRESETS[name]
     host, extras = split_name(name)
-    if host not in _PRESETS or len(extras) < 2:
+    if host not in _PRESETS or not extras:
         return None
     try:
-        check_additions(extras, _METHODS[host])
+        check_additions(extras, _METHODS[_PRESETS[host].kind])
     except ConfigError:
         return None
     preset = _PRESETS[host]

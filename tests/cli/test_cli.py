@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -350,6 +351,7 @@ def test_on_a_terminal(tiny: list[str], tmp_path: Path) -> None:
     assert "average accuracy" in out
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     words = f"{sys.executable} -m dualmix explain er | head -c 1; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(
@@ -403,13 +405,13 @@ def test_interrupted_and_gone_on_with(
     assert dualmix_("run", *tiny, "--store", "whole", "--quiet")[0] == 0
     real, calls = module.run, iter(range(100))
 
-    def interrupt() -> None:
+    def interrupt() -> bool:
         if next(calls) == 4:
             os.kill(os.getpid(), signal.SIGINT)
+        return False
 
-    def run(*given: object, **named: object) -> object:
-        stop = named.pop("stop")
-        return real(*given, **named, stop=lambda: (interrupt(), stop())[1])  # type: ignore[arg-type, operator]
+    def run(*given: Any, stop: Callable[[], bool], **named: Any) -> object:
+        return real(*given, **named, stop=lambda: interrupt() or stop())
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "run", run)

@@ -19,19 +19,13 @@ import pytest
 import torch
 
 import dualmix
+from dualmix.cli import main
 from dualmix.errors import ConfigError, DataError, InputError
 from dualmix.store import snapshot
 from dualmix.sweeps.sweep import read_grid
+from tests.kit import RESULTS
 
 Command = Callable[..., tuple[int, str, str]]
-RESULTS = (
-    "learner.safetensors",
-    "scores.json",
-    "confusion.npz",
-    "plan.json",
-    "plan.npz",
-    "config.json",
-)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -121,6 +115,7 @@ def test_cuda_where_there_is_none(dualmix_: Command) -> None:
     assert not any(Path.cwd().iterdir())
 
 
+@pytest.mark.slow
 def test_from_outside_too(tmp_path: Path) -> None:
     for words, said in (
         ("run err", "did you mean er?"),
@@ -306,11 +301,14 @@ def test_a_user_without_a_home(
 
 
 def test_a_user_without_a_home_but_with_folders(
-    dualmix_: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dualmix_: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    tiny: list[str],
 ) -> None:
     monkeypatch.setattr("dualmix.data.cache.cache_folder", _homeless)
     monkeypatch.setenv("DUALMIX_DATA", str(tmp_path))
-    code, _, err = dualmix_(*tiny(tmp_path))
+    code, _, err = dualmix_(*tiny)
     assert code == 0, err
 
 
@@ -426,11 +424,11 @@ def test_a_batch_that_cannot_be_learned_leaves_the_learner_alone(
     assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
 
 
-def tiny(tmp_path: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the words of a run of 9 steps that takes a moment."""
-    path = tmp_path / "tiny.npz"
-    if not path.exists():
-        arrays(path)
+    path = tmp_path_factory.mktemp("tiny") / "tiny.npz"
+    arrays(path)
     flags = {
         "data.name": "arrays",
         "data.path": path,
@@ -446,12 +444,20 @@ def tiny(tmp_path: Path) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def untroubled(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the store of a run that met with no trouble."""
+    store = tmp_path_factory.mktemp("untroubled") / "runs"
+    with pytest.raises(SystemExit) as left:
+        main([*tiny, "--store", str(store)])
+    assert not left.value.code
+    return store
+
+
 @pytest.fixture
-def results(tmp_path: Path, dualmix_: Command) -> dict[str, bytes]:
+def results(untroubled: Path) -> dict[str, bytes]:
     """Return the files of a run that met with no trouble."""
-    code, _, err = dualmix_(*tiny(tmp_path), "--store", tmp_path / "untroubled")
-    assert code == 0, err
-    return filed(tmp_path / "untroubled")
+    return filed(untroubled)
 
 
 def filed(store: Path) -> dict[str, bytes]:
@@ -459,7 +465,11 @@ def filed(store: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in RESULTS}
 
 
-def test_a_store_that_cannot_be_written(dualmix_: Command, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written(
+    dualmix_: Command,
+    tmp_path: Path,
+    tiny: list[str],
+) -> None:
     (tmp_path / "plain").write_text("mine")
     for store in (
         tmp_path / "plain",
@@ -467,9 +477,7 @@ def test_a_store_that_cannot_be_written(dualmix_: Command, tmp_path: Path) -> No
         Path("/proc/runs"),
         Path("/sys/runs"),
     ):
-        refused(
-            dualmix_(*tiny(tmp_path), "--store", store), str(store), "cannot be made", "--store"
-        )
+        refused(dualmix_(*tiny, "--store", store), str(store), "cannot be made", "--store")
     assert (tmp_path / "plain").read_text() == "mine"
     assert not any(Path.cwd().iterdir())
 
@@ -522,23 +530,23 @@ def stopped(
 @pytest.mark.parametrize("room", [0, 40_000])
 def test_a_disk_that_is_full(
     dualmix_: Command,
-    tmp_path: Path,
     disk: Path,
     results: dict[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
     room: int,
+    tiny: list[str],
 ) -> None:
     store = disk / "runs"
-    folder = stopped(tiny(tmp_path), store, monkeypatch, dualmix_)
+    folder = stopped(tiny, store, monkeypatch, dualmix_)
     before = {p.name: p.read_bytes() for p in folder.glob("snapshot-*")}
     assert min(len(content) for content in before.values()) > 40_000
     ballast = fill(disk, room)
-    refused(dualmix_(*tiny(tmp_path), "--store", store), "free", "space", "same command")
+    refused(dualmix_(*tiny, "--store", store), "free", "space", "same command")
     assert {p.name: p.read_bytes() for p in folder.glob("snapshot-*")} == before
     assert not list(folder.glob(".*part"))
     assert not (folder / "scores.json").exists()
     ballast.unlink()
-    code, _, err = dualmix_(*tiny(tmp_path), "--store", store)
+    code, _, err = dualmix_(*tiny, "--store", store)
     assert code == 0
     assert "step 5" in err
     assert filed(store) == results
@@ -546,26 +554,25 @@ def test_a_disk_that_is_full(
 
 def test_a_disk_that_is_read_only(
     dualmix_: Command,
-    tmp_path: Path,
     disk: Path,
     results: dict[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
+    tiny: list[str],
+    untroubled: Path,
 ) -> None:
     store, ready = disk / "runs", disk / "ready"
-    stopped(tiny(tmp_path), store, monkeypatch, dualmix_)
-    shutil.copytree(tmp_path / "untroubled", ready)
+    stopped(tiny, store, monkeypatch, dualmix_)
+    shutil.copytree(untroubled, ready)
     before = tree(disk)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True, capture_output=True)
-    refused(dualmix_(*tiny(tmp_path), "--store", store), "cannot be written", "Read-only")
-    refused(
-        dualmix_(*tiny(tmp_path), "--store", store, "--fresh"), "cannot be written", "Read-only"
-    )
-    refused(dualmix_(*tiny(tmp_path), "--store", disk / "new"), "cannot be made", "Read-only")
-    assert dualmix_(*tiny(tmp_path), "--store", ready)[0] == 0, "what is done can be read"
+    refused(dualmix_(*tiny, "--store", store), "cannot be written", "Read-only")
+    refused(dualmix_(*tiny, "--store", store, "--fresh"), "cannot be written", "Read-only")
+    refused(dualmix_(*tiny, "--store", disk / "new"), "cannot be made", "Read-only")
+    assert dualmix_(*tiny, "--store", ready)[0] == 0, "what is done can be read"
     assert dualmix_("show", "er", "--store", store)[0] == 0
     assert tree(disk) == before
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True, capture_output=True)
-    assert dualmix_(*tiny(tmp_path), "--store", store)[0] == 0
+    assert dualmix_(*tiny, "--store", store)[0] == 0
     assert filed(store) == results
 
 
@@ -576,6 +583,7 @@ def test_no_space_at_any_write(
     results: dict[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
     call: int,
+    tiny: list[str],
 ) -> None:
     """The n-th flush to the disk of a run, and all after it, find no space."""
     real, calls = os.fsync, iter(range(1, 10**6))
@@ -588,24 +596,24 @@ def test_no_space_at_any_write(
     store = tmp_path / "runs"
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        refused(dualmix_(*tiny(tmp_path), "--store", store), "full", "same command")
+        refused(dualmix_(*tiny, "--store", store), "full", "same command")
     assert not list(store.glob("*/.*part"))
     assert not list(store.glob("*/scores.json"))
     for path in store.glob("*/snapshot-*"):
         snapshot.read(path)
-    code, _, err = dualmix_(*tiny(tmp_path), "--store", store, "--json")
+    code, _, err = dualmix_(*tiny, "--store", store, "--json")
     assert code == 0, err
     assert filed(store) == results
 
 
 def test_results_that_are_damaged(
-    dualmix_: Command, tmp_path: Path, results: dict[str, bytes]
+    dualmix_: Command, tmp_path: Path, results: dict[str, bytes], tiny: list[str], untroubled: Path
 ) -> None:
-    store = tmp_path / "untroubled"
+    store = shutil.copytree(untroubled, tmp_path / "damaged")
     (folder,) = store.iterdir()
     (folder / "scores.json").write_text("{")
-    refused(dualmix_(*tiny(tmp_path), "--store", store), "scores.json", "--fresh")
+    refused(dualmix_(*tiny, "--store", store), "scores.json", "--fresh")
     refused(dualmix_("show", folder), "scores.json", "--fresh")
-    assert dualmix_(*tiny(tmp_path), "--store", store, "--fresh")[0] == 0
+    assert dualmix_(*tiny, "--store", store, "--fresh")[0] == 0
     assert filed(store) == results
     assert json.loads((folder / "scores.json").read_text())

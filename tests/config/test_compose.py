@@ -33,10 +33,12 @@ def test_a_preset_lies_over_the_defaults_and_a_flag_over_both() -> None:
         "preset iid-offline",
     )
     assert (plain.config.stream.batch, plain.origins["stream.batch"]) == (128, "preset iid-offline")
-    assert (plain.config.method.lr, plain.origins["method.lr"]) == (0.1, "default")  # type: ignore[attr-defined]
+    method: Any = plain.config.method
+    assert (method.lr, plain.origins["method.lr"]) == (0.1, "default")
     over = compose("iid-offline", {"stream.epochs": "50", "method.weight_decay": "0"})
     assert (over.config.stream.epochs, over.origins["stream.epochs"]) == (50, "flag")
-    assert (over.config.method.weight_decay, over.origins["method.weight_decay"]) == (0.0, "flag")  # type: ignore[attr-defined]
+    method = over.config.method
+    assert (method.weight_decay, over.origins["method.weight_decay"]) == (0.0, "flag")
     assert over.origins["stream.batch"] == "preset iid-offline"
 
 

@@ -92,8 +92,11 @@ def test_what_no_method_has_is_a_fault() -> None:
 
 @pytest.mark.parametrize("path", ["seed", "data.size"])
 def test_data_recommend_neither_seeds_nor_other_data(path: str) -> None:
+    def read(folder: Path) -> Decoded:
+        raise AssertionError
+
     with pytest.raises(ConfigError, match=f"cannot recommend {path}"):
-        register_dataset("odd", defaults={path: 4})(lambda folder: None)  # type: ignore[arg-type, return-value]
+        register_dataset("odd", defaults={path: 4})(read)
 
 
 def test_the_demo_has_the_keys_of_the_plain_commands() -> None:

@@ -113,7 +113,7 @@ def test_an_addition_that_does_not_fit_names_its_hosts() -> None:
     for name in ("agem+dualmix", "finetune+dualmix"):
         with pytest.raises(
             ConfigError,
-            match=r"'dualmix' cannot be added to '\w+', only to .*: aser, .*, er, .*mir\.",
+            match=r"'dualmix' cannot be added to '\w+', only to .*: aser, .*, er, .*mir\b.*\.$",
         ):
             get_preset(name)
     with pytest.raises(
@@ -135,6 +135,8 @@ def test_several_additions_join_in_one_order_if_they_set_different_groups() -> N
             look("er+da+enmix")
     with pytest.raises(ConfigError, match=r"Nothing called 'mdk' .* did you mean mkd"):
         get_preset("er+dualmix+mdk")
+    with pytest.raises(ConfigError, match=r"There is no method 'iid-offline\+da\+mkd'"):
+        get_preset("iid-offline+da+mkd")
 
 
 def test_a_name_like_nothing_gets_no_guess() -> None:

@@ -169,6 +169,7 @@ def test_a_process_hashes_a_copy_once_until_it_is_touched(data, monkeypatch):
     assert len(hashed) == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_copy_is_renewed_by_one_of_two_processes(data):
     load(data)
     edit("train_x.npy", flip(-1))(decoded_folder(data))
@@ -226,6 +227,7 @@ print(load(data).fingerprint)
     )
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_decode_once(data):
     body = """
 def decode(source):
@@ -241,6 +243,7 @@ DATASETS["arrays"] = replace(entry, decode=decode)
     assert len(prints) == 1 and (data.root / "log").read_text() == "decoded\n"
 
 
+@pytest.mark.slow
 def test_a_killed_decode_leaves_nothing_that_is_read(data):
     body = """
 save = np.save

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 import dualmix
 from dualmix.errors import ConfigError, DualmixError
@@ -135,16 +136,21 @@ def test_onnx_of_class_means(tmp_path: Path) -> None:
 def test_a_predictor_that_cannot_be_run_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stuck = lambda *_: (b"", lambda x: (_ for _ in ()).throw(ValueError("two rows only")))  # noqa: E731
-    monkeypatch.setattr(exporting, "_torchscript", stuck)
+    def fails(x: object) -> None:
+        raise ValueError("two rows only")
+
+    monkeypatch.setattr(exporting, "_torchscript", lambda *_: (b"", fails))
     with pytest.raises(DualmixError, match=r"two rows only.*nothing was written"):
         export(names(text=False), tmp_path / "m.pt", "torchscript")
 
 
 def test_what_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = names(text=False)
-    shifted = lambda *_: (b"", lambda x: learner.scores(np.uint8(x * 255 + 0.5)) + 0.001)  # noqa: E731
-    monkeypatch.setattr(exporting, "_torchscript", shifted)
+
+    def shifted(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return learner.scores(np.uint8(x * 255 + 0.5)) + 0.001
+
+    monkeypatch.setattr(exporting, "_torchscript", lambda *_: (b"", shifted))
     with pytest.raises(DualmixError, match="nothing was written"):
         export(learner, tmp_path / "m.pt", "torchscript")
     assert not (tmp_path / "m.pt").exists()

@@ -105,7 +105,8 @@ def test_images_laid_out_channels_first_give_the_same(name: str) -> None:
 
 
 def global_chance() -> tuple[Any, ...]:
-    return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    ours = np.random.get_state()[1].tolist()  # noqa: NPY002
+    return random.getstate(), ours, torch.get_rng_state().tolist()
 
 
 @pytest.mark.parametrize("name", RANDOM)

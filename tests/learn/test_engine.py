@@ -70,11 +70,17 @@ QUICK = ("a_seed_decides_everything", "a_batch_of_one_works")
         if demand != "every_choice_works"
     ],
 )
-@pytest.mark.parametrize("name", sorted({preset.kind for preset in presets().values()}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "er" else pytest.mark.slow)
+        for name in sorted({preset.kind for preset in presets().values()})
+    ],
+)
 def test_a_method_keeps_the_contract(
     name: str, demand: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(testing, "Model", partial(Model, engine="native"))
+    monkeypatch.setattr("dualmix.testing.trial.Model", partial(Model, engine="native"))
     testing.CHECKS[demand](compose(name).config.method, SHAPE)
 
 

@@ -18,6 +18,7 @@ from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.learn.types import Placement
 from dualmix.methods import ER, Finetune
 from dualmix.rng import Rng
+from tests.kit import Chosen
 
 SHAPE = (1, 8, 8)
 LR, DECAY = 0.3, 0.05
@@ -26,17 +27,6 @@ LR, DECAY = 0.3, 0.05
 def batch(rows: int, seed: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return rng.integers(0, 256, (rows, *SHAPE), dtype=np.uint8), rng.integers(0, classes, rows)
-
-
-class Chosen:
-    """Retrieval of slots that the test chooses, one list a call."""
-
-    def __init__(self, *slots: list[int]) -> None:
-        self.slots, self.calls = list(slots), 0
-
-    def __call__(self, memory: Any, new: Any, model: Any, rng: Any) -> np.ndarray:
-        self.calls += 1
-        return np.array(self.slots[(self.calls - 1) % len(self.slots)], dtype=np.int64)
 
 
 def replay(retrieve: Any, capacity: int = 12, classes: int | None = 4, **more: Any) -> Replay:

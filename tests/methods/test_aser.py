@@ -23,6 +23,7 @@ from dualmix.learn.types import Batch, Placement
 from dualmix.methods import ASER
 from dualmix.methods.aser import ShapleyRetrieve, ShapleyUpdate, balanced, knn_shapley
 from dualmix.rng import Rng
+from tests.kit import raw_rows, warm_network
 
 pytestmark = pytest.mark.usefixtures("shallow")
 
@@ -107,31 +108,15 @@ def test_a_balanced_draw_is_uniform_within_a_class() -> None:
     )
 
 
-def rows(count: int, seed: int, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(seed)
-    raw = torch.from_numpy(rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8))
-    return raw, torch.from_numpy(rng.integers(0, classes, count))
-
-
-def network() -> Classifier:
-    model = Classifier(SHAPE, classes=5, width=4, seed=1)
-    model.admit(np.arange(4))
-    model.train()
-    with torch.no_grad():
-        for number in range(4):
-            model(model.pixels(rows(8, 70 + number)[0]))
-    return model
-
-
 def filled(count: int, capacity: int, offered: int | None = None, seed: int = 50) -> Memory:
     memory = Memory(capacity, SHAPE)
-    memory.write(Placement(np.arange(count)), *rows(count, seed))
+    memory.write(Placement(np.arange(count)), *raw_rows(count, seed))
     memory.seen = count if offered is None else offered
     return memory
 
 
 def batch(model: Classifier, count: int, seed: int) -> Batch:
-    raw, y = rows(count, seed)
+    raw, y = raw_rows(count, seed)
     return Batch(model.pixels(raw), y)
 
 
@@ -172,7 +157,7 @@ def slow_balanced(
 @pytest.mark.parametrize("variant", ["asvm", "asv", "neg_sv"])
 @pytest.mark.parametrize("seed", range(3))
 def test_retrieval_is_that_of_a_slow_loop(variant: Any, seed: int) -> None:
-    model, memory = network(), filled(30, 30, 31)
+    model, memory = warm_network(5), filled(30, 30, 31)
     new = batch(model, 5, seed)
     before = copy.deepcopy(model.state_dict())
     got = ShapleyRetrieve(6, 3, 3, variant)(memory, new, model, np.random.default_rng(seed))
@@ -203,7 +188,7 @@ def test_retrieval_is_that_of_a_slow_loop(variant: Any, seed: int) -> None:
 
 
 def test_retrieval_is_uniform_until_the_memory_overflows() -> None:
-    model = network()
+    model = warm_network(5)
     for memory in (filled(20, 30), filled(30, 30, 30)):
         got = ShapleyRetrieve(6, 2, 3)(memory, batch(model, 5, 0), model, np.random.default_rng(1))
         assert (
@@ -214,7 +199,7 @@ def test_retrieval_is_uniform_until_the_memory_overflows() -> None:
 
 def test_without_rows_left_to_stand_for_the_memory_the_new_batch_decides() -> None:
     """All rows are candidates: the means differ from minus the sum by a factor only."""
-    model, memory = network(), filled(8, 8, 9)
+    model, memory = warm_network(5), filled(8, 8, 9)
     new = batch(model, 5, 3)
     both = [
         ShapleyRetrieve(8, 8, 3, v)(memory, new, model, np.random.default_rng(1))
@@ -225,7 +210,7 @@ def test_without_rows_left_to_stand_for_the_memory_the_new_batch_decides() -> No
 
 @pytest.mark.parametrize("seed", range(6))
 def test_update_is_that_of_a_slow_loop(seed: int) -> None:
-    model, memory = network(), filled(30, 30, 31, seed=seed)
+    model, memory = warm_network(5), filled(30, 30, 31, seed=seed)
     memory.y[memory.y == seed % 4] = (seed + 1) % 4
     new = batch(model, 6, seed + 100)
     got = ShapleyUpdate(2, 3)(memory, new, model, np.random.default_rng(seed))
@@ -261,12 +246,14 @@ def test_the_rare_judge_too() -> None:
         memory.y[memory.y == seed % 4] = (seed + 1) % 4
         threshold = np.random.default_rng(seed).uniform(0, 1 / 5)
         counts = np.bincount(memory.y.numpy(), minlength=5)
-        found.add(any(counts[int(c)] / 30 < threshold for c in batch(network(), 6, seed + 100).y))
+        found.add(
+            any(counts[int(c)] / 30 < threshold for c in batch(warm_network(5), 6, seed + 100).y)
+        )
     assert found == {True, False}
 
 
 def test_update_appends_first_and_lets_the_rest_compete() -> None:
-    model, memory = network(), filled(28, 30)
+    model, memory = warm_network(5), filled(28, 30)
     placed = ShapleyUpdate(2, 3)(memory, batch(model, 6, 0), model, np.random.default_rng(0))
     assert placed.slots[:2].tolist() == [28, 29] and (placed.slots[2:] < 28).all()
     placed = ShapleyUpdate(2, 3)(
@@ -285,7 +272,7 @@ def test_a_memory_of_few_rows_a_class_takes_new_classes(capacity: int) -> None:
     learner = dualmix.create("aser", SHAPE, classes=30, memory=capacity, memory_batch=5, lr=0.01)
     for step in range(8):
         labels = np.arange(10) if step < 2 else np.arange(10) + 10
-        learner.observe(rows(10, step)[0].permute(0, 3, 1, 2), labels)
+        learner.observe(raw_rows(10, step)[0].permute(0, 3, 1, 2), labels)
     assert (learner.memory.y >= 10).any() and len(learner.memory) == capacity
 
 
@@ -295,7 +282,7 @@ def test_the_host_trains_on_one_mean_over_all_rows(old: int) -> None:
     learner = dualmix.create("aser", SHAPE, classes=4, memory=40, memory_batch=old, lr=0.1)
     labels = np.arange(6) % 4
     for seed in range(2):
-        x = rows(6, seed)[0].permute(0, 3, 1, 2)
+        x = raw_rows(6, seed)[0].permute(0, 3, 1, 2)
         hand = copy.deepcopy(learner.model).train()
         hand.admit(labels)
         slots = (
@@ -325,8 +312,8 @@ def test_a_mix_joins_the_one_mean_and_weights_are_relative() -> None:
         "aser", SHAPE, classes=4, memory=40, memory_batch=3, lr=0.1, mix=weights
     )
     labels = np.arange(6) % 4
-    learner.observe(rows(6, 0)[0].permute(0, 3, 1, 2), labels)
-    x = rows(6, 1)[0].permute(0, 3, 1, 2)
+    learner.observe(raw_rows(6, 0)[0].permute(0, 3, 1, 2), labels)
+    x = raw_rows(6, 1)[0].permute(0, 3, 1, 2)
     slots = copy.deepcopy(learner.rng)["retrieve"].choice(6, size=3, replace=False)
     held = learner.memory.x[slots].permute(0, 3, 1, 2)
     columns = torch.cat(
@@ -341,7 +328,7 @@ def test_a_mix_joins_the_one_mean_and_weights_are_relative() -> None:
 
 def test_settings_reach_the_policies() -> None:
     method = ASER(memory=7, memory_batch=3, n_smp_cls=4, k=5, variant="asv")
-    learner = method.build(network(), Rng(0))
+    learner = method.build(warm_network(5), Rng(0))
     assert isinstance(learner, Replay)
     assert (learner.retrieve, learner.update) == (
         ShapleyRetrieve(3, 4, 5, "asv"),
@@ -366,7 +353,7 @@ def test_the_references_three_passes_move_batch_norm(name: str) -> None:
     once = dualmix.create(name, SHAPE, classes=4, memory=40, memory_batch=3, lr=0.1, mix=mix)
     labels = np.arange(6) % 4
     for seed in range(3):
-        x = rows(6, seed)[0].permute(0, 3, 1, 2)
+        x = raw_rows(6, seed)[0].permute(0, 3, 1, 2)
         hand = copy.deepcopy(learner.model).train()
         hand.admit(labels)
         held, columns = x[:0].float(), torch.from_numpy(labels)

@@ -624,7 +624,8 @@ def test_outputs_are_compared_on_the_old_image() -> None:
     model = Logits().train()
     images = torch.tensor([1.0, 2.0]).view(2, 1, 1, 1)
     mix = AdpMix(same, ratio="output")
-    found = mix.outweighs(torch.tensor([3, 0]), torch.tensor([1, 1]), images, model)  # type: ignore[arg-type]
+    ours, theirs = torch.tensor([3, 0]), torch.tensor([1, 1])
+    found = mix.outweighs(ours, theirs, images, model)  # type: ignore[arg-type]
     assert found.tolist() == pytest.approx([np.exp(2.0), np.exp(-2.0)], rel=1e-5)
     assert model.training
 
@@ -648,7 +649,8 @@ def test_adpmix_compares_outputs_on_each_pairs_own_original() -> None:
 def test_an_old_class_without_any_probability_is_outweighed_by_a_finite_number() -> None:
     mix = AdpMix(same, ratio="output")
     images = torch.full((1, 1, 1, 1), 500.0)
-    found = mix.outweighs(torch.tensor([3]), torch.tensor([0]), images, Logits())  # type: ignore[arg-type]
+    ours, theirs = torch.tensor([3]), torch.tensor([0])
+    found = mix.outweighs(ours, theirs, images, Logits())  # type: ignore[arg-type]
     assert found.tolist() == pytest.approx([1e12])
 
 

@@ -48,7 +48,8 @@ def offer(
         .contiguous()
     )
     y = torch.tensor(columns)
-    placement = Greedy()(memory, Batch(raw.permute(0, 3, 1, 2).float() / 255, y), model, rng)  # type: ignore[arg-type]
+    batch = Batch(raw.permute(0, 3, 1, 2).float() / 255, y)
+    placement = Greedy()(memory, batch, model, rng)  # type: ignore[arg-type]
     memory.write(placement, raw, y)
     return placement.slots
 

@@ -23,31 +23,15 @@ from dualmix.learn.types import Batch, Placement
 from dualmix.methods import GSS
 from dualmix.methods.gss import GSSUpdate, closest, draw, each_gradient, gradient
 from dualmix.rng import Rng
+from tests.kit import raw_rows, warm_network
 
 pytestmark = pytest.mark.usefixtures("shallow")
 
 SHAPE = (1, 8, 8)
 
 
-def rows(count: int, seed: int, low: int = 0, high: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(seed)
-    raw = torch.from_numpy(rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8))
-    return raw, torch.from_numpy(rng.integers(low, high, count))
-
-
-def network() -> Classifier:
-    """Return a network in training mode whose running statistics are not the initial ones."""
-    model = Classifier(SHAPE, classes=4, width=4, seed=1)
-    model.admit(np.arange(4))
-    model.train()
-    with torch.no_grad():
-        for number in range(4):
-            model(model.pixels(rows(8, 70 + number)[0]))
-    return model
-
-
 def batch(model: Classifier, count: int, seed: int, low: int = 0, high: int = 4) -> Batch:
-    raw, y = rows(count, seed, low, high)
+    raw, y = raw_rows(count, seed, low, high)
     return Batch(model.pixels(raw), y)
 
 
@@ -58,7 +42,7 @@ def filled(count: int, capacity: int, scores: np.ndarray | None = None, high: in
         if scores is None
         else torch.tensor(scores).float()
     }
-    memory.write(Placement(np.arange(count), notes), *rows(count, 50, high=high))
+    memory.write(Placement(np.arange(count), notes), *raw_rows(count, 50, high=high))
     return memory
 
 
@@ -95,7 +79,7 @@ class Scripted:
 
 
 def test_gradients_are_those_of_a_loop_over_samples() -> None:
-    model = network()
+    model = warm_network()
     before = copy.deepcopy(model.state_dict())
     new = batch(model, 6, 3)
     got = each_gradient(model, new).numpy()
@@ -128,7 +112,7 @@ def test_closest_is_the_greatest_cosine() -> None:
 def test_parts_are_disjoint_and_no_larger_than_the_memory(
     held: int, part: int, parts: int, seed: int, spare: int, shuffled: bool
 ) -> None:
-    model, memory = network(), filled(held, held + spare)
+    model, memory = warm_network(), filled(held, held + spare)
     order = np.random.default_rng(seed).permutation(held) if shuffled else np.arange(held)
     known = [*GSSUpdate(part, parts).directions(memory, model, Scripted(order.tolist(), 0.0))]
     size = min(part, held)
@@ -142,14 +126,14 @@ def test_parts_are_disjoint_and_no_larger_than_the_memory(
 
 
 def test_the_first_rows_score_a_tenth() -> None:
-    model = network()
+    model = warm_network()
     placed = GSSUpdate()(Memory(3, SHAPE), batch(model, 5, 3), model, np.random.default_rng(0))
     assert placed.slots.tolist() == [0, 1, 2, -1, -1]
     assert placed.columns["score"].tolist() == pytest.approx([0.1] * 5)
 
 
 def test_while_there_is_room_rows_are_appended_with_their_cosines() -> None:
-    model, memory = network(), filled(13, 16)
+    model, memory = warm_network(), filled(13, 16)
     new = batch(model, 5, 3)
     placed = GSSUpdate(4, 2)(memory, new, model, Scripted(list(range(12, -1, -1)), 0.0))
     assert placed.slots.tolist() == [13, 14, 15, -1, -1]
@@ -164,7 +148,7 @@ def test_while_there_is_room_rows_are_appended_with_their_cosines() -> None:
 @pytest.mark.slow
 def test_a_full_memory_takes_rows_only_when_the_batch_points_away() -> None:
     """The gate, the candidates and every replacement, by hand, over many batches."""
-    model, memory = network(), filled(12, 12, high=2)
+    model, memory = warm_network(), filled(12, 12, high=2)
     order = [3, 7, 0, 11, 5, 2, 9, 1, 10, 4, 8, 6]
     parts = [memory[np.array(order[start : start + 4])] for start in (0, 4)]
     known = [slow_gradient(model, part.x, part.y) for part in parts]
@@ -214,7 +198,7 @@ def test_no_gradient_is_taken_after_the_batch_is_settled(
         return gradient(model, batch)
 
     monkeypatch.setattr("dualmix.methods.gss.gradient", counted)
-    model, memory = network(), filled(12, 12, high=2)
+    model, memory = warm_network(), filled(12, 12, high=2)
     new = batch(model, 5, 0, low=low, high=low + 2)
     order = list(range(12))
     known = [
@@ -230,7 +214,7 @@ def test_no_gradient_is_taken_after_the_batch_is_settled(
 @pytest.mark.parametrize("scores", [[0.3] * 3, [0.1, 0.9, 0.1]], ids=["all alike", "two alike"])
 def test_scores_without_weight_do_not_stop_it(scores: list[float]) -> None:
     """More rows than slots, and fewer positive weights than rows."""
-    model = network()
+    model = warm_network()
     memory = filled(3, 3, np.array(scores), high=2)
     for seed in range(6):
         placed = GSSUpdate(3, 1)(
@@ -265,7 +249,7 @@ def test_places_without_weight_come_last_and_evenly() -> None:
 def test_scores_are_filed_and_inherited() -> None:
     learner = dualmix.create("gss", SHAPE, classes=4, memory=6, seed=2)
     for seed in range(12):
-        raw, y = rows(4, seed)
+        raw, y = raw_rows(4, seed)
         learner.observe(raw.permute(0, 3, 1, 2), y)
     scores = learner.memory.columns["score"]
     assert (
@@ -274,7 +258,7 @@ def test_scores_are_filed_and_inherited() -> None:
 
 
 def test_settings_reach_the_policy() -> None:
-    learner = GSS(memory=7, memory_batch=3, part=4, parts=5).build(network(), Rng(0))
+    learner = GSS(memory=7, memory_batch=3, part=4, parts=5).build(warm_network(), Rng(0))
     assert isinstance(learner, Replay)
     assert (learner.retrieve, learner.update) == (Uniform(3), GSSUpdate(4, 5))
     assert "reservoir" not in GSS.model_fields
@@ -283,6 +267,6 @@ def test_settings_reach_the_policy() -> None:
 
 
 def test_nothing_is_kept_without_a_memory() -> None:
-    model: Any = network()
+    model: Any = warm_network()
     placed = GSSUpdate()(Memory(0, SHAPE), batch(model, 3, 0), model, np.random.default_rng(0))
     assert placed.slots.tolist() == [-1] * 3

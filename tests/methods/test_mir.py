@@ -23,37 +23,21 @@ from dualmix.learn.types import Batch, Placement
 from dualmix.methods import MIR
 from dualmix.methods.mir import MIRRetrieve, fresh_gradient
 from dualmix.rng import Rng
+from tests.kit import raw_rows, warm_network
 
 pytestmark = pytest.mark.usefixtures("shallow")
 
 SHAPE, LR = (1, 8, 8), 0.3
 
 
-def rows(count: int, seed: int, classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(seed)
-    raw = torch.from_numpy(rng.integers(0, 256, (count, 8, 8, 1), dtype=np.uint8))
-    return raw, torch.from_numpy(rng.integers(0, classes, count))
-
-
-def network(seed: int = 1) -> Classifier:
-    """Return a network whose running statistics are not the initial ones."""
-    model = Classifier(SHAPE, classes=4, width=4, seed=seed)
-    model.admit(np.arange(4))
-    model.train()
-    with torch.no_grad():
-        for number in range(4):
-            model(model.pixels(rows(8, 70 + number)[0]))
-    return model
-
-
 def filled(count: int, capacity: int = 30) -> Memory:
     memory = Memory(capacity, SHAPE)
-    memory.write(Placement(np.arange(count)), *rows(count, 50))
+    memory.write(Placement(np.arange(count)), *raw_rows(count, 50))
     return memory
 
 
 def new_batch(model: Classifier) -> Batch:
-    raw, y = rows(5, 2)
+    raw, y = raw_rows(5, 2)
     return Batch(model.pixels(raw), y)
 
 
@@ -82,7 +66,7 @@ def losses(model: Classifier, batch: Batch, *, training: bool) -> torch.Tensor:
 @pytest.mark.parametrize("weight", [1.0, 0.2, 0.0], ids=["gradient", "a fifth of it", "none yet"])
 @pytest.mark.parametrize("bn", ["ref", "eval"])
 def test_scores_are_the_growth_of_the_loss_by_the_real_step(bn: Any, weight: float) -> None:
-    model, memory = network(), filled(30)
+    model, memory = warm_network(), filled(30)
     new, old = new_batch(model), memory[np.arange(20)]
     if weight:
         (weight * F.cross_entropy(model(new.x), new.y)).backward()
@@ -104,7 +88,7 @@ def test_scores_are_the_growth_of_the_loss_by_the_real_step(bn: Any, weight: flo
 
 @pytest.mark.parametrize("bn", ["ref", "eval"])
 def test_only_ref_keeps_the_statistics_of_the_candidates(bn: Any) -> None:
-    model, memory = network(), filled(30)
+    model, memory = warm_network(), filled(30)
     new = new_batch(model)
     want = copy.deepcopy(model)
     MIRRetrieve(10, 30, LR, bn)(memory, new, model, np.random.default_rng(0))
@@ -117,7 +101,7 @@ def test_only_ref_keeps_the_statistics_of_the_candidates(bn: Any) -> None:
 
 
 def test_the_worst_come_first_and_are_distinct() -> None:
-    model, memory = network(), filled(30)
+    model, memory = warm_network(), filled(30)
     new = new_batch(model)
     slots = MIRRetrieve(6, 20, LR, "eval")(memory, new, model, np.random.default_rng(3))
     drawn = np.random.default_rng(3).choice(30, size=20, replace=False)
@@ -132,7 +116,7 @@ def test_the_worst_come_first_and_are_distinct() -> None:
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_small_memory_is_returned_whole(count: int) -> None:
-    model = network()
+    model = warm_network()
     slots = MIRRetrieve(10, 50, LR)(
         filled(count), new_batch(model), model, np.random.default_rng(0)
     )
@@ -159,9 +143,9 @@ def test_retrieval_meets_the_gradient_of_the_stream_alone(more: dict[str, Any]) 
     then.
     """
     spy = Spy()
-    learner = Replay(network(), filled(30), Reservoir(), spy, Rng(0), lr=LR, **more)
+    learner = Replay(warm_network(), filled(30), Reservoir(), spy, Rng(0), lr=LR, **more)
     start = copy.deepcopy(learner.model)
-    raw, y = rows(5, 2)
+    raw, y = raw_rows(5, 2)
     learner.observe(raw.permute(0, 3, 1, 2), y)
     F.cross_entropy(start.train()(start.pixels(raw)), y).backward()
     want = torch.cat([p.grad.flatten() for p in start.parameters()])
@@ -172,7 +156,7 @@ def test_retrieval_meets_the_gradient_of_the_stream_alone(more: dict[str, Any]) 
 
 
 def test_a_fresh_gradient_leaves_no_trace() -> None:
-    model = network()
+    model = warm_network()
     before = copy.deepcopy(model.state_dict())
     fresh_gradient(new_batch(model), model)
     assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
@@ -181,7 +165,7 @@ def test_a_fresh_gradient_leaves_no_trace() -> None:
 
 def test_settings_reach_the_policy() -> None:
     learner = MIR(memory=7, memory_batch=3, subsample=6, bn="eval", lr=0.2, reservoir="ref").build(
-        network(), Rng(0)
+        warm_network(), Rng(0)
     )
     assert isinstance(learner, Replay)
     assert (learner.retrieve, learner.update) == (MIRRetrieve(3, 6, 0.2, "eval"), Reservoir("ref"))

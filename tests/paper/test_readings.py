@@ -15,7 +15,6 @@ from dualmix.paper.readings import (
     TERMS,
     Measured,
     deviation,
-    find_readings,
     reading_settings,
 )
 
@@ -24,7 +23,7 @@ def test_every_reading_is_a_configuration_and_differs_from_the_base() -> None:
     keys = set()
     for reading in READINGS:
         assert reading.rows or reading.name == "base"
-        below = find_readings([reading.on])[-1] if reading.name != "base" else reading
+        below = next(one for one in READINGS if one.name == reading.on)
         for row in reading.rows:
             changed, plain = (
                 compose(

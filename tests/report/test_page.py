@@ -9,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
@@ -57,10 +58,14 @@ def seen(page: str) -> Seen:
     return found
 
 
+def data_of(page: str, name: str) -> str:
+    data = re.search(f'id="{name}-data">(.*?)</script>', page, re.S)
+    assert data
+    return data[1]
+
+
 def unpacked(page: str, name: str) -> Any:
-    packed = re.search(f'id="{name}-data">(.*?)</script>', page, re.S)
-    assert packed
-    return json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    return json.loads(gzip.decompress(base64.b64decode(data_of(page, name))))
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +75,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def without_javascript(patch: pytest.MonkeyPatch) -> None:
+    """Spare the seconds of another process where what a browser runs is not the point."""
+    patch.setattr("dualmix.report.page.bundled", lambda _: nullcontext(lambda: "vegaEmbed"))
+
+
 @pytest.fixture(scope="module")
 def page(store: Path) -> str:
-    return html(summarise(collect(Store(store))), today=TODAY)
+    with pytest.MonkeyPatch.context() as patch:
+        without_javascript(patch)
+        return html(summarise(collect(Store(store))), today=TODAY)
 
 
 @pytest.mark.slow
@@ -89,7 +101,7 @@ def test_nothing_is_loaded_from_anywhere(page: str) -> None:
 def test_every_link_leads_somewhere(page: str, store: Path) -> None:
     found = seen(page)
     assert len(found.ids) == len(set(found.ids))
-    cells = json.loads(re.search('id="cells-data">(.*?)</script>', page, re.S)[1])  # type: ignore[index]
+    cells = json.loads(data_of(page, "cells"))
     runs = unpacked(page, "runs")
     for link in found.links:
         kind, _, name = link[1:].partition("-")
@@ -133,6 +145,7 @@ def test_what_was_run_comes_first_and_empty_cells_are_folded_away(page: str, sto
     assert "0.3333333" not in re.sub('<script.*?</script>|title=".*?"', "", page, flags=re.S)
 
 
+@pytest.mark.slow
 def test_the_javascript_is_made_once(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +159,8 @@ def test_the_javascript_is_made_once(
         assert second() == made_
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_javascript(monkeypatch)
     made(tmp_path, "er")
     told: list[str] = []
     html(summarise(collect(Store(tmp_path))), tell=told.append)
@@ -171,7 +185,7 @@ def test_markup_in_a_store_is_only_text(tmp_path: Path) -> None:
     assert "b" not in found.tags and "i" not in found.tags
     assert found.tags.count("script") == 6
     assert not any("evil" in load for load in found.loads)
-    assert "<" not in re.search('id="cells-data">(.*?)</script>', page, re.S)[1]  # type: ignore[index]
+    assert "<" not in data_of(page, "cells")
     assert unpacked(page, "runs")["<b>bold&amp;"]["content"][2] == [evil]
 
 

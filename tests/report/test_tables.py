@@ -20,15 +20,13 @@ from dualmix.config.compose import compose
 from dualmix.paper.grids import jobs
 from dualmix.report import commands
 from dualmix.report.collect import collect
+from dualmix.report.paired_tests import holm, paired_p, paired_tests
 from dualmix.report.summary import paragraphs
 from dualmix.report.tables import (
     Cell,
     Table,
     best_of,
-    holm,
     mark,
-    paired_p,
-    paired_tests,
     paper_tables,
     summarise,
 )

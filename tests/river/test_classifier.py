@@ -19,6 +19,13 @@ from dualmix.river import StreamClassifier  # noqa: E402
 
 CHECKS = list(checks.yield_checks(StreamClassifier()))
 LONG = {"check_bounded_memory_growth"}
+NAMES = [check.__name__ for check in CHECKS]
+
+
+def marks(place: int) -> tuple[pytest.MarkDecorator, ...]:
+    """River puts most checks to three streams: `make quick` to the first."""
+    again = NAMES[place] in NAMES[:place]
+    return (*[pytest.mark.slow] * again, *[pytest.mark.long] * (NAMES[place] in LONG))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +34,7 @@ LONG = {"check_bounded_memory_growth"}
         pytest.param(
             check,
             id=f"{check.__name__}-{place}",
-            marks=pytest.mark.long if check.__name__ in LONG else (),
+            marks=marks(place),
         )
         for place, check in enumerate(CHECKS)
     ],

@@ -18,19 +18,12 @@ import numpy as np
 import pytest
 
 from dualmix.store import snapshot
+from tests.kit import RESULTS
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow
 
-RESULTS = (
-    "learner.safetensors",
-    "scores.json",
-    "confusion.npz",
-    "plan.json",
-    "plan.npz",
-    "config.json",
-)
 SETTINGS = {
     "method.memory": 100,
     "save_every": 7,

@@ -25,17 +25,10 @@ from dualmix.runs.run import Stopped, confusion, run
 from dualmix.store import snapshot
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
+from tests.kit import RESULTS
 
 pytestmark = pytest.mark.usefixtures("shallow")
 
-RESULTS = (
-    "learner.safetensors",
-    "scores.json",
-    "confusion.npz",
-    "plan.json",
-    "plan.npz",
-    "config.json",
-)
 TASKS, STEPS = 3, 3 * 4
 FLAGS = {
     "data.name": "arrays",

@@ -25,7 +25,7 @@ from selenium import webdriver
 
 from dualmix.serve.app import make_app
 from dualmix.serve.gate import Rules
-from dualmix.serve.service import as_record
+from dualmix.serve.record import as_record
 from tests.kit import wait_until
 from tests.report.test_browser import FLAGS
 

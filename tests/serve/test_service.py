@@ -18,8 +18,8 @@ from dualmix.serve.accuracy import POINTS, Accuracy
 from dualmix.serve.faults import RefusalError
 from dualmix.serve.gathering import Gathering
 from dualmix.serve.ids import Ids
-from dualmix.serve.record import Record, parse
-from dualmix.serve.service import Service, as_record
+from dualmix.serve.record import Record, as_record, parse
+from dualmix.serve.service import Service
 from tests.kit import wait_until
 
 from .asking import SHAPE, batch, learner, service

@@ -82,7 +82,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @example(state={"a/b": torch.tensor([1]), "a": {"b": torch.tensor([2])}})
 @example(state={"a": [torch.tensor([1])], "a/0": torch.tensor([2]), "a/0'": torch.tensor([3])})

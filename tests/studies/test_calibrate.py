@@ -14,10 +14,18 @@ import pytest
 from rich.console import Console
 
 from dualmix.errors import ConfigError
-from dualmix.paper.readings import SHORT_STREAM, TERMS, deviation, find_readings
+from dualmix.paper.readings import TERMS, deviation
 from dualmix.runs.run import run
 from dualmix.store.store import Store
-from studies.calibrate import deviation_table, main, measured, ranked, reading_rows
+from studies.calibrate import (
+    SHORT_STREAM,
+    deviation_table,
+    find_readings,
+    main,
+    measured,
+    ranked,
+    reading_rows,
+)
 from tests.cli.test_sweep import narrow
 from tests.paper.test_readings import exactly
 
@@ -143,6 +151,7 @@ def test_a_calibration_on_the_embedded_digits(calibrate: Command, tmp_path: Path
     assert {row["state"] for row in told["runs"]} == {"done"}
 
 
+@pytest.mark.slow
 def test_the_command_runs_as_it_is_documented() -> None:
     root = Path(__file__).parents[2]
     words = [sys.executable, "-m", "studies.calibrate", "--help"]

@@ -23,7 +23,7 @@ import dualmix
 from dualmix.data import load
 from dualmix.learn.backbones import MLP
 from dualmix.serve.journal import Journal
-from dualmix.store.folder import SCORES
+from dualmix.store.run_files import SCORES
 from tests.data import makers
 from tests.torture import mutations
 from tests.torture.calls import accepted, pixels, tiny

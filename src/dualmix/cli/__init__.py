@@ -1,6 +1,6 @@
 """The command line: words in, tables out; the only room that prints and that draws with rich.
 
-It may import every room. Nothing heavy is imported before a command needs it.
+It may import every room but testing. Nothing heavy is imported before a command needs it.
 """
 
 from __future__ import annotations

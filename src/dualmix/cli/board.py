@@ -105,8 +105,8 @@ class Board:
     def _left(self, runs: Sequence[Entry], standings: Mapping[str, Standing]) -> str:
         waiting = [self.seconds.get(run.folder.key) for run in runs if run.state == "waiting"]
         running = [
-            self.seconds.get(key) if found.left is None else found.left
-            for key, found in standings.items()
+            self.seconds.get(key) if one.left is None else one.left
+            for key, one in standings.items()
         ]
         known = [seconds for seconds in (*waiting, *running) if seconds is not None]
         if len(known) < len(waiting) + len(running):
@@ -140,14 +140,14 @@ def standing_table(
     table.add_column("task", justify="right", no_wrap=True)
     table.add_column("accuracy", justify="right", no_wrap=True)
     table.add_column("left", justify="right", no_wrap=True)
-    for found in standings:
+    for one in standings:
         table.add_row(
-            (names or {}).get(found.name, found.name),
-            found.name.rpartition("-")[2][:KEY],
-            found.state,
-            f"{found.finished}/{found.tasks}" if found.tasks else "-",
-            percent(found.accuracy),
-            "-" if found.left is None else clock(found.left),
+            (names or {}).get(one.name, one.name),
+            one.name.rpartition("-")[2][:KEY],
+            one.state,
+            f"{one.finished}/{one.tasks}" if one.tasks else "-",
+            percent(one.accuracy),
+            "-" if one.left is None else clock(one.left),
         )
     return table
 
@@ -218,13 +218,13 @@ def status_table(
     names
         Says what runs are called, by the names of their folders.
     """
-    counts = Counter[str](found.state for found in standings)
+    counts = Counter[str](one.state for one in standings)
     head = (
         ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "nothing yet"
     )
-    shown = [found for found in standings if everything or found.state != "done"]
+    shown = [one for one in standings if everything or one.state != "done"]
     parts: list[RenderableType] = [Text(f"{len(standings)} runs: {head}", style="bold")]
     if shown:
-        parts.append(standing_table(shown, names([found.name for found in shown])))
-    parts += [Text(f"{found.name}: {found.fault}") for found in shown if found.fault]
+        parts.append(standing_table(shown, names([one.name for one in shown])))
+    parts += [Text(f"{one.name}: {one.fault}") for one in shown if one.fault]
     return Group(*parts)

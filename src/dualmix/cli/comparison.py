@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from dualmix.report.compare import Comparison, Difference
 
 
-def differing(found: Comparison) -> RenderableType:
+def differing(comparison: Comparison) -> RenderableType:
     """Return what differs between two runs."""
-    a, b = found.names
+    a, b = comparison.names
     parts: list[RenderableType] = [Text(f"a: {a}\nb: {b}")]
-    for title, rows in (("settings", found.settings), ("circumstances", found.circumstances)):
+    for title, rows in (
+        ("settings", comparison.settings),
+        ("circumstances", comparison.circumstances),
+    ):
         if rows:
             parts.append(_two_columns(title, rows))
         else:
@@ -29,7 +32,7 @@ def differing(found: Comparison) -> RenderableType:
     scores = Table(box=box.SIMPLE, pad_edge=False, title="scores", title_justify="left")
     for name in ("", "a", "b", "b - a"):
         scores.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for row in found.scores:
+    for row in comparison.scores:
         scores.add_row(
             row.name.replace("_", " "), percent(row.a), percent(row.b), _points(row.a, row.b)
         )
@@ -41,9 +44,9 @@ def differing(found: Comparison) -> RenderableType:
     )
     for name in ("task", "a", "b", "b - a"):
         curve.add_column(name, justify="right", no_wrap=True)
-    for task, one, other in found.by_task:
+    for task, one, other in comparison.by_task:
         curve.add_row(str(task), percent(one), percent(other), _points(one, other))
-    order = "the same rows in the same order" if found.paired else "different streams"
+    order = "the same rows in the same order" if comparison.paired else "different streams"
     return Group(*parts, scores, curve, Text(f"Both saw {order}.", style="dim"))
 
 

@@ -84,7 +84,7 @@ def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
     rows = []
     for path, info in walk(type(composed.config)):
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-        found = lookup(composed.config, path)
+        value = lookup(composed.config, path)
         origin, _, name = composed.origins[path].partition(" ")
         choice = extra.get("source", "ours") if origin == "default" else "yours"
         if origin == "default" and name and name.removeprefix("for ") not in PAPERS_DATA:
@@ -94,7 +94,7 @@ def explanation_rows(composed: Composed) -> list[dict[str, Any]]:
         rows.append(
             {
                 "setting": path,
-                "value": found if isinstance(found, int | float | str | None) else as_flag(found),
+                "value": value if isinstance(value, int | float | str | None) else as_flag(value),
                 "from": composed.origins[path],
                 "paper": extra.get("paper", "-"),
                 "choice": choice,

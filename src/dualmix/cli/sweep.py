@@ -321,12 +321,12 @@ def _status(given: argparse.Namespace) -> int:
     from dualmix.store.opening import open_store
 
     store = open_store(given.store)
-    found = standings(store, now=time.time())
+    known = standings(store, now=time.time())
     if given.json:
-        print(json.dumps([asdict(one) for one in found], indent=1))
+        print(json.dumps([asdict(one) for one in known], indent=1))
     else:
         names = partial(folder_names, store)
-        make_console().print(status_table(found, everything=given.all, names=names))
+        make_console().print(status_table(known, everything=given.all, names=names))
     return 0
 
 

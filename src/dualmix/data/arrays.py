@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,8 +138,10 @@ def from_arrays(
         held = {name: as_array(array, name) for name, array in given.items()}
     except InputError as fault:
         raise DataError(str(fault)) from fault
-    share = {} if divided else {"held_out": held_out, "seed": seed}
-    made = _decoded(Source("in memory", IN_MEMORY, (), None, **share), held, divided)  # type: ignore[arg-type]
+    source = Source("in memory", IN_MEMORY, (), None)
+    if not divided:
+        source = replace(source, held_out=held_out, seed=seed)
+    made = _decoded(source, held, divided)
     check(made, "arrays")
     parts = {
         name: getattr(made, name).copy() for name in ("train_x", "train_y", "test_x", "test_y")

@@ -36,12 +36,12 @@ def read_header(stream: IO[bytes]) -> Header:
     """Read the head of an array file; raises whatever numpy raises on a bad one."""
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
-        found = np.lib.format.read_array_header_1_0(stream)
+        parts = np.lib.format.read_array_header_1_0(stream)
     elif version == (2, 0):
-        found = np.lib.format.read_array_header_2_0(stream)
+        parts = np.lib.format.read_array_header_2_0(stream)
     else:
         raise ValueError(f"version {version}")
-    header = Header(*found)
+    header = Header(*parts)
     if header.dtype.hasobject:
         raise PickledError
     if any(n < 0 for n in header.shape) or not header.dtype.itemsize:

@@ -139,5 +139,5 @@ def _marks(place: Path, files: Sequence[str], code: Path) -> tuple[Stamp, ...]:
             f"The patterns {', '.join(map(repr, files))} of {code} name no files below a folder: "
             f"{fault}."
         ) from fault
-    found = stamps(paths, place)
-    return (*found, (f"sha256:{hashlib.sha256(text).hexdigest()}", len(text), 0))
+    marks = stamps(paths, place)
+    return (*marks, (f"sha256:{hashlib.sha256(text).hexdigest()}", len(text), 0))

@@ -143,12 +143,12 @@ def _stack(part: list[tuple[str, int]], tree: _Tree, source: Source) -> tuple[Pi
 
 def _training(names: tuple[str, ...], label: dict[str, int]) -> list[tuple[str, int]]:
     """List training images in the order of labels, then of names."""
-    found = []
+    images = []
     for name in names:
         match name.split("/"):
             case ["train", wnid, "images", file] if wnid in label and not file.startswith("."):
-                found.append((label[wnid], name))
-    return [(name, index) for index, name in sorted(found)]
+                images.append((label[wnid], name))
+    return [(name, index) for index, name in sorted(images)]
 
 
 def _fields(lines: list[str]) -> list[list[str]]:

@@ -110,5 +110,5 @@ class Answers:
         if answer in labels:
             raise InputError(f"unknown is {answer!r}, which is a class too: give another answer.")
         named = self.network.names(columns)
-        found: Labels = np.where(sure, named, np.asarray(answer, dtype=None if text else np.int64))
-        return found
+        result: Labels = np.where(sure, named, np.asarray(answer, dtype=None if text else np.int64))
+        return result

@@ -295,13 +295,13 @@ def transform(
     """
     check_name(name)
     if vectors and name != "identity":
-        found = vector_transform(name, spread)
-        if found is None:
+        of_vectors = vector_transform(name, spread)
+        if of_vectors is None:
             raise ConfigError(
                 f"The augmentation {name} is for images, but the learner is for vectors: give "
                 "standard, noise, dropout or identity."
             )
-        return found
+        return of_vectors
     if is_name(name):
         raise ConfigError(f"The augmentation {name} is for vectors: give one for images.")
     if name.startswith("crop-"):

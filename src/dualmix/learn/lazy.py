@@ -18,10 +18,9 @@ class _Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute == "_module":
-            self._module = import_module(self._name)
-            return self._module
-        return getattr(self._module, attribute)
+        value = getattr(import_module(self._name), attribute)
+        setattr(self, attribute, value)  # a second look costs no call
+        return value
 
 
 if TYPE_CHECKING:

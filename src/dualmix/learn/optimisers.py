@@ -58,16 +58,16 @@ class Optimiser:
         """
         with torch.no_grad():
             places = [(i, weight) for i, weight in enumerate(parameters) if weight.grad is not None]
-            found: list[tuple[nn.Parameter, Tensor, dict[str, Tensor]]] = []
+            changes: list[tuple[nn.Parameter, Tensor, dict[str, Tensor]]] = []
             for place, weight in places:
                 assert weight.grad is not None
                 old = {name: _longer(moments, f"{place}.{name}", weight) for name in LATER}
                 change, fresh = self._change(weight, weight.grad, old, lr, weight_decay)
-                found.append((weight, change, {f"{place}.{n}": t for n, t in fresh.items()}))
-            if not found:
+                changes.append((weight, change, {f"{place}.{n}": t for n, t in fresh.items()}))
+            if not changes:
                 return
-            goes = sound(torch.stack([torch.linalg.vector_norm(c) for _, c, _ in found]).sum())
-            for weight, change, fresh in found:
+            goes = sound(torch.stack([torch.linalg.vector_norm(c) for _, c, _ in changes]).sum())
+            for weight, change, fresh in changes:
                 weight.sub_(change if goes is None else torch.where(goes, change, 0))
                 for name, moment in fresh.items():
                     kept = moments.get(name)

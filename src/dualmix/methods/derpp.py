@@ -1,7 +1,12 @@
 """Dark experience replay, with labels (DER++).
 
 P. Buzzega et al., 2020, "Dark Experience for General Continual Learning: a Strong, Simple
-Baseline", NeurIPS, arXiv:2004.07211."""
+Baseline", NeurIPS, arXiv:2004.07211.
+
+With two draws (x', z') and (x'', y'') from the memory, z' the logits of the time when x' was new,
+the loss of a step is
+
+    CE(new batch) + alpha * mean |f(x') - z'|^2 + beta * CE(f(x''), y'')."""
 
 from __future__ import annotations
 

@@ -170,6 +170,12 @@ def disagreement(joint: Tensor, *views: Tensor) -> Tensor:
 class DVCLearner(MemoryLearner):
     """For the new and the rehearsed batch: cross-entropy of both views, entropy, agreement.
 
+    With the probabilities p_1 and p_2 of the views and p_j of the joint head, and m their mean over
+    the batch, the loss of a batch is
+
+        CE(both views) + entropy * mean of (sum m log m) over 1, 2, j
+                       + consistency * (mean |p_j - p_1| + mean |p_j - p_2|) / 2.
+
     Parameters
     ----------
     update, retrieve

@@ -1,6 +1,8 @@
 """Experience replay.
 
-A. Chaudhry et al., 2019, "On Tiny Episodic Memories in Continual Learning", arXiv:1902.10486."""
+A. Chaudhry et al., 2019, "On Tiny Episodic Memories in Continual Learning", arXiv:1902.10486.
+
+The loss of a step is CE(new batch) + CE(rehearsed batch), each a mean cross-entropy."""
 
 from __future__ import annotations
 

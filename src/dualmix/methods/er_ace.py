@@ -27,8 +27,8 @@ SCALE = 10.0
 
 
 def asymmetric_ce(logits: Tensor, columns: Tensor, seen: int, by: Arithmetic = TORCH) -> Tensor:
-    """Return the cross-entropy over the columns of the batch's own classes and of classes never
-    seen.
+    """Return the cross-entropy over the columns C of the batch's own classes and of classes never
+    seen: the mean of -log(exp(z_y) / sum over c in C of exp(z_c)).
 
     Old classes that are not in the batch take no part in the softmax, so a new batch does not push
     them down. Rehearsed batches have the plain cross-entropy: hence asymmetric.

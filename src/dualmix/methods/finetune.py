@@ -1,4 +1,4 @@
-"""The bounds: finetuning, and all classes at once."""
+"""The bounds: finetuning, and all classes at once. Both are plain SGD and have no paper."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NCMLearner(StatisticsLearner):
-    """Means of all rows of each class."""
+    """Means m_c of all rows of each class; the answer is the class with the least |f - m_c|^2."""
 
     def added(self, sums: Sums, features: Tensor, y: Tensor) -> Sums:
         """Return sums and counts with a batch."""

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dualmix.errors import ConfigError
 from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
-from dualmix.registry import nearest
 
 TERMS = {
     "er": ("stream", "replay"),
@@ -37,11 +35,6 @@ BASE = {
 }
 """The base reading, spelt out: it stays what it is when the package's defaults change."""
 MEMORY_TERMS = ("replay", "view", "enmix")
-SHORT_STREAM = {"stream.first": 10, "method.memory": 500}
-"""The shortened stream: its first half, at whose end rows have parted.
-
-It leaves 10 images per class in memory, as the whole stream does at a memory of 1000.
-"""
 FULL_STREAM = {"method.memory": 1000}
 
 
@@ -223,17 +216,6 @@ READINGS = (
         "still", "15", "batch-norm ignores mixed batches", _all(MIXED, forward="still"), CHOSEN
     ),
 )
-
-
-def find_readings(names: Sequence[str]) -> list[Reading]:
-    """Return readings by name, or all; the base comes first in any case."""
-    known = {reading.name: reading for reading in READINGS}
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"There is no reading {name!r}{nearest(name, known)} (known: {', '.join(known)})."
-            )
-    return [reading for reading in READINGS if not names or reading.name in (*names, "base")]
 
 
 @dataclass(frozen=True, slots=True)

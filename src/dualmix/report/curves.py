@@ -20,8 +20,8 @@ from dualmix.report.charts import (
     spec_of,
 )
 from dualmix.report.commands import sweep_command
+from dualmix.report.streams import Stream, mean_curve, other_settings
 from dualmix.report.summary import name_of
-from dualmix.report.tables import Stream, mean_curve, other_settings
 from dualmix.report.words import changes
 from dualmix.runs.records import Collection, Group
 

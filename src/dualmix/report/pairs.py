@@ -21,8 +21,8 @@ from dualmix.report.charts import (
     spread,
 )
 from dualmix.report.commands import sweep_command
+from dualmix.report.paired_tests import PairedTest
 from dualmix.report.summary import LEVEL, place_of
-from dualmix.report.tables import PairedTest
 from dualmix.report.words import listed
 
 TITLES = {"average_accuracy": "accuracy, points", "forgetting": "forgetting, points"}

@@ -32,7 +32,7 @@ from dualmix.report.charts import (
 )
 from dualmix.report.commands import sweep_command
 from dualmix.report.labels import SIDES, sides_of
-from dualmix.report.tables import mean_curve
+from dualmix.report.streams import mean_curve
 from dualmix.report.words import counted, listed
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Group, Run

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualmix.report.tables import Cell, PairedTest, Summary
+from dualmix.report.paired_tests import PairedTest
+from dualmix.report.tables import Cell, Summary
 from dualmix.report.words import changes, counted, interval_text, listed, sentence
 from dualmix.runs.records import Collection, Group
 

@@ -1,14 +1,10 @@
-"""The paper's tables with ours beside them, what else was run, and paired tests."""
+"""The paper's tables with ours beside them, and all that is tabulated of a store."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from dualmix.data.catalog import DATASETS
 from dualmix.paper.grids import ONE_MEAN
@@ -26,12 +22,11 @@ from dualmix.paper.numbers import (
 from dualmix.report import commands
 from dualmix.report.evidence import SourceTable, Step, ladder_steps, source_tables
 from dualmix.report.matching import Matching
-from dualmix.report.words import STREAM
+from dualmix.report.paired_tests import PairedTest, paired_tests
+from dualmix.report.streams import Stream, streams
+from dualmix.report.words import SCORE_NAMES, Score
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Content, Group
-
-Score = Literal["average_accuracy", "forgetting"]
-SCORE_NAMES = {"average_accuracy": "accuracy", "forgetting": "forgetting"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +309,7 @@ def _best(rows: Mapping[str, Sequence[Cell]], columns: Sequence[Column]) -> dict
     for number, column in enumerate(columns):
         sign = -1 if column.score == "forgetting" else 1
         ours = {label: one for label, c in result.items() if (one := c[number].ours)}
-        paper = {label: sign * c[number].paper[0] for label, c in result.items() if c[number].paper}  # type: ignore[index]
+        paper = {label: sign * told[0] for label, c in result.items() if (told := c[number].paper)}
         first = best_of(ours, sign)
         for label, cells in result.items():
             cells[number] = replace(
@@ -348,198 +343,6 @@ def best_of(rows: Mapping[str, metrics.Interval], sign: int) -> str | None:
     return name if best.n > 1 and clear else None
 
 
-@dataclass(frozen=True, slots=True)
-class PairedTest:
-    """A method with DualMix against the same without, on the seeds that both have.
-
-    Attributes
-    ----------
-    changed
-        Settings in which both differ from their presets.
-    difference
-        With minus without, in points.
-    p
-        Of the paired t test, two-sided; none for fewer than two seeds or where all differences are
-        equal.
-    holm
-        The same after Holm's correction for all paired_tests of the same score.
-    """
-
-    base: str
-    label: str
-    content: Content
-    memory: int | None
-    changed: tuple[tuple[str, Any], ...]
-    score: Score
-    difference: metrics.Interval
-    seeds: tuple[int, ...]
-    p: float | None
-    holm: float | None = None
-    command: str = ""
-
-
-def paired_p(differences: Sequence[float]) -> float | None:
-    """Return the two-sided p of Student's paired t test.
-
-    Examples
-    --------
-    >>> f"{paired_p([1.0, 2.0, 3.0]):.4f}"
-    '0.0742'
-    """
-    from scipy.special import stdtr
-
-    mean = metrics.interval(differences)
-    if mean.n < 2 or mean.std == 0:
-        return None
-    t = mean.mean / (mean.std / math.sqrt(mean.n))
-    return float(2 * stdtr(mean.n - 1, -abs(t)))
-
-
-def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Return p values after Holm's (1979) step-down correction for their number.
-
-    Examples
-    --------
-    >>> holm([0.01, 0.04, None, 0.03])
-    [0.03, 0.06, None, 0.06]
-    """
-    known = sorted((p, i) for i, p in enumerate(values) if p is not None)
-    result: list[float | None] = [None] * len(values)
-    worst = 0.0
-    for place, (p, i) in enumerate(known):
-        worst = max(worst, min(1.0, (len(known) - place) * p))
-        result[i] = worst
-    return result
-
-
-def paired_tests(collection: Collection) -> list[PairedTest]:
-    """Return every "A+DualMix against A" that the store has paired seeds for, all other settings
-    equal; whole streams as their presets say come first.
-    """
-    places = {
-        (g.label, g.content, g.memory, repr(g.changed)): g
-        for g in sorted(
-            collection.groups, key=lambda g: (STREAM in dict(g.changed), bool(g.changed))
-        )
-    }
-    scores: tuple[Score, ...] = ("average_accuracy", "forgetting")
-    result: list[PairedTest] = []
-    for score in scores:
-        some = []
-        for (label, content, memory, changed), group in places.items():
-            base, plus, addition = label.rpartition("+")
-            other = places.get((base, content, memory, changed))
-            if not plus or addition != "dualmix" or other is None:
-                continue
-            a, b = group.values(score), other.values(score)
-            seeds = tuple(sorted(a.keys() & b.keys()))
-            if not seeds:
-                continue
-            differences = [a[seed] - b[seed] for seed in seeds]
-            command = " && ".join(map(commands.rerun_command, (other, group)))
-            some.append(
-                PairedTest(
-                    base,
-                    label,
-                    content,
-                    memory,
-                    group.changed,
-                    score,
-                    metrics.interval(differences),
-                    seeds,
-                    paired_p(differences),
-                    command=command,
-                )
-            )
-        corrected = holm([one.p for one in some])
-        result += [replace(one, holm=p) for one, p in zip(some, corrected, strict=True)]
-    return result
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Configurations that learned from the same images for the same number of tasks.
-
-    Attributes
-    ----------
-    title
-        The data set, what it is one of where the store has two of that name, and the length.
-    plain
-        As their presets say, in the order of the paper's tables.
-    changed
-        With other settings of the method, the network or the stream.
-    """
-
-    title: str
-    content: Content
-    first: int | None
-    plain: tuple[Group, ...]
-    changed: tuple[Group, ...]
-
-    @property
-    def groups(self) -> tuple[Group, ...]:
-        """All configurations."""
-        return self.plain + self.changed
-
-    @property
-    def memory(self) -> int | None:
-        """The memory that all have who have one; none where they differ."""
-        sizes = {group.memory for group in self.groups} - {None}
-        return sizes.pop() if len(sizes) == 1 else None
-
-
-def streams(collection: Collection) -> list[Stream]:
-    """Return the streams of a store: data of one's own come first, then whole streams of the
-    paper's data, then shortened ones.
-    """
-    found: dict[tuple[Content, int | None], list[Group]] = {}
-    for group in collection.groups:
-        found.setdefault((group.content, group.first), []).append(group)
-    titles = content_titles(collection)
-    result = [
-        Stream(
-            titles[content] + (f", first {first} tasks" if first else ""),
-            collection.contents(groups)[0],
-            first,
-            tuple(group for group in groups if not other_settings(group)),
-            tuple(group for group in groups if other_settings(group)),
-        )
-        for (content, first), groups in found.items()
-    ]
-    return sorted(
-        result,
-        key=lambda s: (
-            s.content.name in DATA,
-            s.first is not None,
-            -(s.first or 0),
-            -len(s.groups),
-        ),
-    )
-
-
-def other_settings(group: Group) -> tuple[tuple[str, Any], ...]:
-    """Return in what a group differs from its preset but for the length of the stream."""
-    return tuple((path, value) for path, value in group.changed if path != STREAM)
-
-
-def content_titles(collection: Collection) -> dict[Content, str]:
-    """Return a title for each of the images, with the name of their file or the begin of their
-    digest where the store has several of one title.
-    """
-    paths = {run.content: run.settings.get("data.path") for run in collection.runs}
-    names = [content.title for content in paths]
-    titles = {}
-    for content, path in paths.items():
-        title = content.title
-        if names.count(title) > 1:
-            files = [p and Path(str(p)).name for c, p in paths.items() if c.title == title]
-            mine = path and Path(str(path)).name
-            title += f" ({mine if mine and files.count(mine) == 1 else content.fingerprint[:6]})"
-        plain = "".join(c if c.isprintable() else "?" for c in title)  # some turn the line around
-        titles[content] = plain + (" (subset)" if content.subset else "")
-    return titles
-
-
 @dataclass(frozen=True)
 class Summary:
     """All that is tabulated of a store: built once, then written as a page or as text."""
@@ -563,13 +366,3 @@ def summarise(collection: Collection) -> Summary:
         tuple(source_tables(matching)),
         tuple(ladder_steps(matching)),
     )
-
-
-def mean_curve(group: Group, score: str) -> list[metrics.Interval | None]:
-    """Return a score after each task in per cent, averaged over the runs that have it."""
-    rows = [run.scores.get(score) for run in group.runs]
-    columns = np.array(rows, dtype=float).T
-    return [
-        metrics.interval(100 * column[np.isfinite(column)]) if np.isfinite(column).any() else None
-        for column in columns
-    ]

@@ -11,8 +11,9 @@ from dualmix.paper.numbers import Published
 from dualmix.report import commands
 from dualmix.report.evidence import Beside, SourceTable, Step
 from dualmix.report.export import as_cell
+from dualmix.report.streams import Stream
 from dualmix.report.summary import p_text, paragraphs
-from dualmix.report.tables import Cell, Column, Stream, Summary, Table
+from dualmix.report.tables import Cell, Column, Summary, Table
 from dualmix.report.words import changes, counted, interval_text
 from dualmix.runs import metrics
 

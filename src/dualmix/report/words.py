@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from dualmix.config.plain import as_flag
 from dualmix.paper.numbers import Published
 from dualmix.runs import metrics
 
+Score = Literal["average_accuracy", "forgetting"]
+SCORE_NAMES: dict[Score, str] = {"average_accuracy": "accuracy", "forgetting": "forgetting"}
 STREAM = "stream.first"
 """The length of a stream, which a place names by itself."""
 

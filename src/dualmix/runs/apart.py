@@ -161,7 +161,7 @@ def shared(runs: Sequence[Told]) -> dict[str, str]:
         path: {as_flag(run.settings[path]) for run in runs if path in run.settings}
         for path in paths
     }
-    return {path: next(iter(found)) for path, found in values.items() if len(found) == 1}
+    return {path: next(iter(given)) for path, given in values.items() if len(given) == 1}
 
 
 def name_data(runs: Sequence[Told]) -> list[str]:

@@ -9,7 +9,8 @@ from dualmix.errors import StoreError
 from dualmix.runs.reader import Reader
 from dualmix.store.archive import FILES, NAME, Archive
 from dualmix.store.files import digest, json_bytes, make_folder, write_bytes
-from dualmix.store.folder import SUMS, Folder
+from dualmix.store.folder import Folder
+from dualmix.store.run_files import SUMS
 
 
 def archive(folders: Iterable[Folder], to: Path, *, replace: bool = False) -> list[str]:

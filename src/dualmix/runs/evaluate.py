@@ -117,12 +117,12 @@ def evaluate(
     if len(right) % every:
         curve.append(_point(learner, right, kept, known, curve))
     hits, came = np.concatenate(right), as_labels(np.concatenate(truth))
-    found = Evaluation(len(hits), float(hits.mean()), _by_class(hits, came), curve)
+    result = Evaluation(len(hits), float(hits.mean()), _by_class(hits, came), curve)
     if kept is None:
-        return found
+        return result
     last = _right(learner, *kept, known)
     by_class = _by_class(last, kept[1])
-    return replace(found, holdout=float(last.mean()), holdout_per_class=by_class)
+    return replace(result, holdout=float(last.mean()), holdout_per_class=by_class)
 
 
 def _pairs(

@@ -134,7 +134,7 @@ def measure(
             outputs, spread, losses = _draws(
                 learner, mix, memory[np.sort(rows)], settings.draws, rng
             )
-            found = {
+            figures = {
                 "mean_variance": mean_variance(outputs),
                 "sample_spread": spread,
                 "covariance": covariance(losses),
@@ -143,8 +143,8 @@ def measure(
             if task + 1 < len(order.tasks):
                 sizes = [part.train.shape[1] for part in order.tasks[: task + 2]]
                 gap = forgetting_gap(losses, goal, risk_factor(sizes[-1], len(memory), sum(sizes)))
-                found |= {"gap": gap.total, "gap_variance": gap.variance, "gap_bias": gap.bias}
-            record["operators"][name] = found
+                figures |= {"gap": gap.total, "gap_variance": gap.variance, "gap_bias": gap.bias}
+            record["operators"][name] = figures
     if settings.linear and task + 1 == len(order.tasks) and isinstance(learner, MemoryLearner):
         record["linear"] = linear_probe(learner, images, order)
     return record

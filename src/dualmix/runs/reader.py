@@ -20,7 +20,8 @@ from dualmix.registry import get_method
 from dualmix.runs import metrics
 from dualmix.runs.apart import Own, Usual
 from dualmix.runs.records import Content, Run
-from dualmix.store.folder import STEP, Folder
+from dualmix.store.folder import Folder
+from dualmix.store.log import STEP
 
 CHECKED = ("average_accuracy", "forgetting")
 MEASURES, GAPS = (

@@ -31,7 +31,8 @@ from dualmix.runs.filing import continues, place, probed, record, results
 from dualmix.runs.probes import measure, named_operators
 from dualmix.runs.process import resident, settle
 from dualmix.runs.saved import take_over
-from dualmix.store.folder import STEP, Folder
+from dualmix.store.folder import Folder
+from dualmix.store.log import STEP
 from dualmix.store.opening import open_store
 from dualmix.store.store import Store
 

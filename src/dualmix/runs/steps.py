@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dualmix.store.folder import STEP, Folder
+from dualmix.store.folder import Folder
+from dualmix.store.log import STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,10 @@ def steps(folder: Folder) -> list[Stage]:
                 )
         except (KeyError, TypeError, ValueError):
             continue
-    found, before = [], (0, 0)
+    stages, before = [], (0, 0)
     for step, (task, loss, hits, images) in sorted(logged.items()):
         fresh = images - before[1]
         if fresh > 0:
-            found.append(Stage(task, step, loss, (hits - before[0]) / fresh))
+            stages.append(Stage(task, step, loss, (hits - before[0]) / fresh))
             before = (hits, images)
-    return found
+    return stages

@@ -74,9 +74,9 @@ class MLflow:
         known = self.client.get_experiment_by_name("dualmix")
         experiment = known.experiment_id if known else self.client.create_experiment("dualmix")
         wanted = f"tags.`mlflow.runName` = '{path.name}'"
-        found = self.client.search_runs([experiment], wanted) if step else []
-        if found:
-            self.run = found[0].info.run_id
+        runs = self.client.search_runs([experiment], wanted) if step else []
+        if runs:
+            self.run = runs[0].info.run_id
             self.client.update_run(self.run, status="RUNNING")
             return
         self.run = self.client.create_run(experiment, run_name=path.name).info.run_id

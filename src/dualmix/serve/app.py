@@ -23,9 +23,9 @@ from dualmix.serve.gate import Gate, Rules
 from dualmix.serve.gathering import Gathering
 from dualmix.serve.handlers import handle_faults
 from dualmix.serve.metrics import Metrics
-from dualmix.serve.record import Record
+from dualmix.serve.record import Record, as_record, check_text
 from dualmix.serve.schema import content_of, faults
-from dualmix.serve.service import Scores, Service, as_record, check_text
+from dualmix.serve.service import Scores, Service
 
 
 def make_app(
@@ -132,21 +132,21 @@ def _add_answers(app: FastAPI, desk: Desk) -> None:
         ] = 0.0,
     ) -> answers.Predicted:
         """Answer from the weights after the last batch that is complete."""
-        found = await desk.ask(request)
-        columns, shares = found.scores.argmax(1).tolist(), _softmax(found).max(1).tolist()
+        scored = await desk.ask(request)
+        columns, shares = scored.scores.argmax(1).tolist(), _softmax(scored).max(1).tolist()
         labels = [
-            found.labels[column] if not at_least or share >= at_least else None
+            scored.labels[column] if not at_least or share >= at_least else None
             for column, share in zip(columns, shares, strict=True)
         ]
-        return answers.Predicted(labels=labels, batches=found.steps)
+        return answers.Predicted(labels=labels, batches=scored.steps)
 
     @answering("/probabilities", answers.Probabilities, "A probability per row and class")
     async def probabilities(request: Request) -> answers.Probabilities:
         """Answer with the softmax of the scores."""
-        found = await desk.ask(request)
-        shares = _softmax(found).tolist()
+        scored = await desk.ask(request)
+        shares = _softmax(scored).tolist()
         return answers.Probabilities(
-            classes=found.labels, probabilities=shares, batches=found.steps
+            classes=scored.labels, probabilities=shares, batches=scored.steps
         )
 
     @answering("/top-k", answers.TopK, "The likeliest labels per row")
@@ -154,15 +154,15 @@ def _add_answers(app: FastAPI, desk: Desk) -> None:
         request: Request, k: Annotated[int, Query(ge=1, le=10_000)] = 5
     ) -> answers.TopK:
         """Answer with the k likeliest labels, the likeliest first; fewer where fewer are known."""
-        found = await desk.ask(request)
-        likely = torch.from_numpy(_softmax(found))
+        scored = await desk.ask(request)
+        likely = torch.from_numpy(_softmax(scored))
         best, columns = likely.topk(min(k, likely.shape[1]), dim=1)
-        labels = [[found.labels[column] for column in row] for row in columns.tolist()]
-        return answers.TopK(labels=labels, probabilities=best.tolist(), batches=found.steps)
+        labels = [[scored.labels[column] for column in row] for row in columns.tolist()]
+        return answers.TopK(labels=labels, probabilities=best.tolist(), batches=scored.steps)
 
 
-def _softmax(found: Scores) -> np.ndarray[Any, Any]:
-    return torch.from_numpy(found.scores).float().softmax(1).numpy()
+def _softmax(scored: Scores) -> np.ndarray[Any, Any]:
+    return torch.from_numpy(scored.scores).float().softmax(1).numpy()
 
 
 def _add_looks(app: FastAPI, desk: Desk, metrics: Metrics) -> None:

@@ -112,8 +112,8 @@ def _parameter(header: str, name: str) -> str:
     """Return a parameter of a header, or nothing."""
     message = Message()
     message["content-type"] = header.replace("\r", " ").replace("\n", " ")
-    found = message.get_param(name)
-    return found if isinstance(found, str) else ""
+    value = message.get_param(name)
+    return value if isinstance(value, str) else ""
 
 
 def plain_json(content: bytes) -> Any:

@@ -62,10 +62,10 @@ class Gathering:
     def _answer(self, rows: list[NDArray[Any]], waiting: list[Future[Scores]]) -> None:
         self.batches, self.rows = self.batches + 1, self.rows + len(rows)
         try:
-            found = self._ask(np.concatenate(rows))
+            scored = self._ask(np.concatenate(rows))
         except BaseException as fault:  # each of those who wait must hear of it
             for done in waiting:
                 done.set_exception(fault)
             return
         for place, done in enumerate(waiting):
-            done.set_result(found._replace(scores=found.scores[place : place + 1]))
+            done.set_result(scored._replace(scores=scored.scores[place : place + 1]))

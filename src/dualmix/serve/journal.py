@@ -109,9 +109,9 @@ class Segment(NamedTuple):
                 return
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
                 place = 0
-                while (found := _frame_at(held, place)) is not None:
-                    yield found
-                    place = found.end
+                while (frame := _frame_at(held, place)) is not None:
+                    yield frame
+                    place = frame.end
 
     def torn_at(self, place: int) -> bool:
         """Whether what begins at a place, where no whole frame does, is a write that was cut off.
@@ -178,14 +178,14 @@ class Journal:
             if segment.first != number:
                 raise self._damaged(segment.path, f"records {number} to {segment.first} are gone")
             place = -1
-            for found in segment.frames():
+            for frame in segment.frames():
                 if place < 0:
-                    self._check_origin(segment, found)
-                elif found.number != number:
+                    self._check_origin(segment, frame)
+                elif frame.number != number:
                     raise self._damaged(segment.path, f"record {number} is gone")
                 else:
                     number += 1
-                place = found.end
+                place = frame.end
             if place < 0:
                 raise self._damaged(segment.path, "its beginning cannot be read")
             if place < segment.path.stat().st_size:
@@ -231,9 +231,9 @@ class Journal:
         for segment in self.segments():
             frames = segment.frames()
             next(frames, None)
-            for found in frames:
-                if found.number >= start:
-                    yield found.number, found.payload
+            for frame in frames:
+                if frame.number >= start:
+                    yield frame.number, frame.payload
 
     def append(self, payload: bytes) -> int:
         """Add a record; when this returns its number, it is on the disk.

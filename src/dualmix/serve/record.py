@@ -6,16 +6,26 @@ import hashlib
 import json
 import math
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualmix.errors import StoreError
+from dualmix.errors import InputError, StoreError
+from dualmix.learn.inputs import as_labels, as_rows
+from dualmix.learn.types import ImagesLike, Shape
 
 _LENGTH = struct.Struct("<I")
 _KINDS: dict[str, np.dtype[Any]] = {"uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
+LONGEST_TEXT = 200
+"""Letters of a label or of an id."""
+UNFIT = ("Cc", "Cn", "Co", "Cs", "Zl", "Zp")
+"""Kinds of letters that no text may hold: controls, line ends, halves of letters, no letters."""
+TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Letters that turn the direction of all that follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,32 @@ class Record:
         ).encode()
         rows = np.ascontiguousarray(self.x, _KINDS[str(self.x.dtype)]).tobytes()
         return _LENGTH.pack(len(about)) + about + rows
+
+
+def as_record(
+    shape: Shape, x: ImagesLike, y: Any, name: str = "", now: float | None = None
+) -> Record:
+    """Return a batch as it is learned, or raise `InputError`: nothing wrong reaches the journal."""
+    rows = as_rows(x, shape)
+    labels = as_labels(y, len(rows))
+    plain = labels.tolist()
+    for label in plain:
+        if isinstance(label, str):
+            check_text(label, "A label")
+    if name:
+        check_text(name, "An id")
+    stored = rows.permute(0, 3, 1, 2).contiguous() if rows.ndim == 4 else rows
+    accepted = time.time() if now is None else now
+    return Record("observe", name, accepted, stored.numpy(), tuple(plain))
+
+
+def check_text(text: str, what: str) -> None:
+    """Raise `InputError` unless a text can be shown anywhere: in one line, and as it is written."""
+    unfit = any(category(letter) in UNFIT or letter in TURNS for letter in text)
+    if not 0 < len(text) <= LONGEST_TEXT or not text.strip() or unfit:
+        raise InputError(
+            f"{what} must be 1 to {LONGEST_TEXT} printable letters: {ascii(text)[:60]} is not."
+        )
 
 
 def parse(payload: bytes) -> Record:

@@ -15,14 +15,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dualmix.errors import ConfigError, DualmixError, InputError, StoreError, TrainingError
 from dualmix.learn.common import MemoryLearner
-from dualmix.learn.inputs import as_labels, as_rows
 from dualmix.learn.types import ImagesLike, Shape
 from dualmix.runs.build import load, state_of, to_bytes
 from dualmix.serve import faults
@@ -35,12 +33,6 @@ from dualmix.store import snapshot
 from dualmix.store.files import make_folder, write_bytes
 
 SNAPSHOT = "snapshot.safetensors"
-LONGEST_TEXT = 200
-"""Letters of a label or of an id."""
-UNFIT = ("Cc", "Cn", "Co", "Cs", "Zl", "Zp")
-"""Kinds of letters that no text may hold: controls, line ends, halves of letters, no letters."""
-TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""Letters that turn the direction of all that follows."""
 REMEMBERED = 1000
 """Refused batches that are remembered, the latest ones."""
 
@@ -106,32 +98,6 @@ class Scores(NamedTuple):
     scores: NDArray[np.float32]
     labels: list[int | str]
     steps: int
-
-
-def as_record(
-    shape: Shape, x: ImagesLike, y: Any, name: str = "", now: float | None = None
-) -> Record:
-    """Return a batch as it is learned, or raise `InputError`: nothing wrong reaches the journal."""
-    rows = as_rows(x, shape)
-    labels = as_labels(y, len(rows))
-    plain = labels.tolist()
-    for label in plain:
-        if isinstance(label, str):
-            check_text(label, "A label")
-    if name:
-        check_text(name, "An id")
-    stored = rows.permute(0, 3, 1, 2).contiguous() if rows.ndim == 4 else rows
-    accepted = time.time() if now is None else now
-    return Record("observe", name, accepted, stored.numpy(), tuple(plain))
-
-
-def check_text(text: str, what: str) -> None:
-    """Raise `InputError` unless a text can be shown anywhere: in one line, and as it is written."""
-    unfit = any(category(letter) in UNFIT or letter in TURNS for letter in text)
-    if not 0 < len(text) <= LONGEST_TEXT or not text.strip() or unfit:
-        raise InputError(
-            f"{what} must be 1 to {LONGEST_TEXT} printable letters: {ascii(text)[:60]} is not."
-        )
 
 
 class Service:

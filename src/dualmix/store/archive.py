@@ -19,8 +19,9 @@ from typing import Any
 
 from dualmix.errors import StoreError
 from dualmix.store.files import digest, typed, write_bytes
-from dualmix.store.folder import SUMS, Folder
+from dualmix.store.folder import Folder
 from dualmix.store.names import plain
+from dualmix.store.run_files import SUMS
 from dualmix.store.store import Store
 
 NAME = "runs.zip"

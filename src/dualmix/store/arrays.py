@@ -37,10 +37,10 @@ def parse_arrays(content: bytes, path: Path) -> dict[str, NDArray[np.int64]]:
             if sum(member.file_size for member in archive.infolist()) > LARGEST:
                 raise ValueError("its arrays are far too large")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-        for name, array in found.items():
+            tables = {name: arrays[name] for name in arrays.files}
+        for name, array in tables.items():
             if array.dtype.kind not in "ui":
                 raise ValueError(f"{name} is not of whole numbers")
-        return {name: array.astype(np.int64, casting="same_kind") for name, array in found.items()}
+        return {name: array.astype(np.int64, casting="same_kind") for name, array in tables.items()}
     except Exception as fault:  # zip, zlib, struct, tokenize...: each parser has faults of its own
         raise StoreError(f"{path} is damaged ({fault}): run again with --fresh.") from fault

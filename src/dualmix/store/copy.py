@@ -11,10 +11,10 @@ from filelock import FileLock
 
 from dualmix.errors import StoreError
 from dualmix.store.files import make_folder, parse_json, read_json, typed, write_bytes, write_json
-from dualmix.store.folder import CLEARING, LOG, SCORES, SNAPSHOT, SUMS, is_own
 from dualmix.store.location import Found
 from dualmix.store.lock import HOLDER
 from dualmix.store.names import plain
+from dualmix.store.run_files import CLEARING, LOG, SCORES, SNAPSHOT, SUMS, is_own
 
 READ = frozenset(
     (
@@ -74,8 +74,8 @@ class Copy:
 
     def files(self) -> dict[str, list[int]]:
         """Return the files that belong to the run, and how each is described here."""
-        found = sorted(path for path in self.path.rglob("*") if path.is_file())
-        names = {path.relative_to(self.path).as_posix(): path for path in found}
+        paths = sorted(path for path in self.path.rglob("*") if path.is_file())
+        names = {path.relative_to(self.path).as_posix(): path for path in paths}
         return {name: _described(path) for name, path in names.items() if carried(name)}
 
     def changed(self) -> dict[str, list[int]]:
@@ -162,5 +162,5 @@ def _reach(files: Iterable[str]) -> tuple[int, int]:
 
 
 def _described(path: Path) -> list[int]:
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns]
+    facts = path.stat()
+    return [facts.st_size, facts.st_mtime_ns]

@@ -83,15 +83,15 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     with typed(path, "read"):
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            found = os.fstat(number)
-            if not stat.S_ISREG(found.st_mode):
+            facts = os.fstat(number)
+            if not stat.S_ISREG(facts.st_mode):
                 raise StoreError(f"{path} is no regular file: move it away.")
-            if most is not None and found.st_size > most:
+            if most is not None and facts.st_size > most:
                 raise StoreError(
-                    f"{path} has {found.st_size:,} bytes, far more than such a file has."
+                    f"{path} has {facts.st_size:,} bytes, far more than such a file has."
                 )
             parts = []
-            while part := os.read(number, max(found.st_size + 1, 2**16)):
+            while part := os.read(number, max(facts.st_size + 1, 2**16)):
                 parts.append(part)
             return b"".join(parts)
         except MemoryError as fault:
@@ -201,15 +201,15 @@ def digest(content: bytes) -> str:
 def _mode(path: Path) -> int | None:
     """Return the mode of the file that will be replaced, if there is one."""
     try:
-        found = path.lstat().st_mode
+        mode = path.lstat().st_mode
     except FileNotFoundError:
         return None
-    if stat.S_ISLNK(found):
+    if stat.S_ISLNK(mode):
         return None
-    if not stat.S_ISREG(found):
-        kind = "a folder" if stat.S_ISDIR(found) else "no regular file"
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
         raise StoreError(f"{path} is {kind}: give another name.")
-    return stat.S_IMODE(found)
+    return stat.S_IMODE(mode)
 
 
 def _part(path: Path, mode: int | None) -> tuple[Path, int]:

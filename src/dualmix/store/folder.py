@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualmix.errors import StoreError
+from dualmix.store import log
 from dualmix.store.files import (
     LARGEST_JSON,
     digest,
@@ -26,6 +25,20 @@ from dualmix.store.files import (
 )
 from dualmix.store.lock import Lock, note, now
 from dualmix.store.names import plain
+from dualmix.store.run_files import (
+    ASKED,
+    CLEARING,
+    FILED,
+    LARGE,
+    LEARNER,
+    LOG,
+    OWN,
+    SCORES,
+    SNAPSHOT,
+    SUMS,
+    TRASH,
+)
+from dualmix.store.sums import Sums, sums_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,20 +49,6 @@ if TYPE_CHECKING:
 
 KEPT = 2
 """Snapshots kept: if the newest is damaged, the one before it is used."""
-SCORES, SUMS, CLEARING, LOG = "scores.json", "sums.json", "clearing.json", "log.jsonl"
-STEP = "step"
-"""The event of the log's lines about a single step."""
-_STEP_LINE = json.dumps({"event": STEP})[1:-1].encode()
-ASKED = ("config.json", "plan.json", "plan.npz")
-"""What a run was asked for: whoever asks again can write them anew."""
-LEARNER = "learner.safetensors"
-FILED = (LEARNER, "confusion.npz", "probes.json", "times.json", SUMS, SCORES)
-"""What a finished run leaves, the scores last."""
-LARGE = (LEARNER, "plan.npz")
-"""What is fetched or kept only for those who go on with a run."""
-OWN = frozenset((*ASKED, "facts.json", LOG, *FILED))
-SNAPSHOT = re.compile(r"snapshot-(\d{9,18})\.safetensors")
-TRASH = re.compile(r"\.trash-[0-9a-f]{16}")
 
 
 class Folder:
@@ -76,7 +75,7 @@ class Folder:
     def __init__(self, path: Path, key: str = "", mirror: FolderMirror | None = None) -> None:
         self.path, self.key, self.mirror = path, key, mirror
         self._lock = Lock(path)
-        self._sums: tuple[tuple[int, ...], dict[str, Any]] | None = None
+        self._sums = Sums(path / SUMS)
 
     def __str__(self) -> str:
         return str(self.mirror or self.path)
@@ -330,10 +329,7 @@ class Folder:
 
     def log(self, **entry: Any) -> None:
         """Append a line to the log; a run carries it with what comes next, others at once."""
-        with typed(self.path / LOG), (self.path / LOG).open("a+b") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-            broken = file.read(1) not in (b"", b"\n")
-            file.write(b"\n" * broken + json.dumps({"at": now(), **entry}).encode() + b"\n")
+        log.append(self.path / LOG, entry)
         if self.mirror:
             self.mirror.push_log()
 
@@ -347,15 +343,7 @@ class Folder:
         steps
             Also those of single steps, of which there may be many.
         """
-        content = self._peek(LOG) or b""
-        lines = [line for line in content.splitlines() if steps or _STEP_LINE not in line]
-        found = []
-        for line in lines[-most if most else 0 :]:
-            with suppress(StoreError):
-                entry = parse_json(line, "")
-                if isinstance(entry, dict):
-                    found.append(entry)
-        return found
+        return log.parse_log(self._peek(LOG) or b"", most, steps=steps)
 
     def counts(self) -> NDArray[np.int64]:
         """Return the confusion counts of each stage measured so far, (stages, classes, classes)."""
@@ -385,21 +373,7 @@ class Folder:
         """Return the sha256 of the run's files: ``files`` by name, and ``before``, what a file that
         is being replaced may still be; nothing for a run that has none.
         """
-        path = self.path / SUMS
-        try:
-            found = path.lstat()
-        except FileNotFoundError:
-            return None
-        except OSError as fault:
-            raise StoreError(f"{path} cannot be read ({fault.strerror}).") from fault
-        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
-        if self._sums is None or self._sums[0] != mark:
-            sums = read_json(path)
-            parts = [sums.get(part) for part in ("files", "before")] if _is_dict(sums) else []
-            if not parts or not all(map(_is_dict, parts)):
-                raise StoreError(f"{path} holds no sums: run again with --fresh.")
-            self._sums = mark, sums
-        return self._sums[1]
+        return self._sums.read()
 
     def check(self, *names: str) -> bool:
         """See that files are as the run wrote them; return whether that can be told.
@@ -472,7 +446,7 @@ class Folder:
     def _write_sums(
         self, files: Mapping[str, str], before: Mapping[str, str] | None = None
     ) -> None:
-        self._write(SUMS, json_bytes({"files": dict(files), "before": dict(before or {})}))
+        self._write(SUMS, sums_bytes(files, before or {}))
 
     def _peek(self, name: str) -> bytes | None:
         """Return what a file holds, be it what it may; nothing where it cannot be read."""
@@ -492,22 +466,13 @@ class Folder:
 
     def _snapshots(self) -> list[Path]:
         with suppress(OSError):
-            found = [p for p in self.path.iterdir() if SNAPSHOT.fullmatch(p.name) and p.is_file()]
-            return sorted(found, key=_step)
+            paths = [p for p in self.path.iterdir() if SNAPSHOT.fullmatch(p.name) and p.is_file()]
+            return sorted(paths, key=_step)
         return []
-
-
-def is_own(name: str) -> bool:
-    """Whether a file of that name is one that a run writes."""
-    return name in OWN or SNAPSHOT.fullmatch(name) is not None
 
 
 def _step(path: Path) -> int:
     return int(path.stem.split("-")[1])
-
-
-def _is_dict(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def _same_values(known: bytes, config: Mapping[str, Any]) -> bool:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dualmix.errors import StoreError
 from dualmix.store.copy import READ, Copy, carried, whole
 from dualmix.store.files import parse_json, read_bytes, read_json, typed, write_bytes
-from dualmix.store.folder import CLEARING, LOG, SCORES, SNAPSHOT
 from dualmix.store.lease import Lease, alive
 from dualmix.store.location import Found
 from dualmix.store.lock import HOLDER
+from dualmix.store.run_files import CLEARING, LOG, SCORES, SNAPSHOT
 
 if TYPE_CHECKING:
     from dualmix.store.mirror import Mirror

@@ -142,9 +142,9 @@ class Location:
             return {}
         paths = {self._path(name): name for name in names}
         with self._reaching("read"):
-            found = self.fs.cat(list(paths), on_error="return")
+            replies = self.fs.cat(list(paths), on_error="return")
             contents = {}
-            for path, content in found.items():
+            for path, content in replies.items():
                 if isinstance(content, bytes):
                     contents[paths[path]] = content
                 elif not isinstance(content, FileNotFoundError):

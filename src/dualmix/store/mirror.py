@@ -82,10 +82,10 @@ class Mirror:
         if self._recent("", after):
             return
         listed: dict[str, dict[str, Found]] = {}
-        for path, found in self.location.listing().items():
+        for path, stamp in self.location.listing().items():
             name, slash, file = path.partition("/")
             if slash:
-                listed.setdefault(name, {})[file] = found
+                listed.setdefault(name, {})[file] = stamp
         self._names = set(listed)
         copied = {record.stem for record in (self.root / ".copies").glob("*.json")}
         self.follow({name: listed.get(name, {}) for name in sorted({*listed, *copied})})

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from dualmix.errors import StoreError
 from dualmix.store.files import typed
-from dualmix.store.folder import SUMS, Folder
+from dualmix.store.folder import Folder
 from dualmix.store.names import folder_name
+from dualmix.store.run_files import SUMS
 
 if TYPE_CHECKING:
     from dualmix.store.mirror import Mirror

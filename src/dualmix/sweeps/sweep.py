@@ -116,11 +116,11 @@ class Entry:
         if self.state == "running":
             with suppress(StoreError):
                 self.folder.refresh(after=RECENT)
-            found = standing(self.folder, now=time.time())
+            here = standing(self.folder, now=time.time())
             return (
-                replace(found, state="waiting", fault="")
-                if found.state in ("stopped", "failed")
-                else found
+                replace(here, state="waiting", fault="")
+                if here.state in ("stopped", "failed")
+                else here
             )
         return Standing(self.folder.path.name, self.state, fault=self.fault)
 
@@ -135,7 +135,7 @@ def entries(jobs: Iterable[Job], store: Store) -> list[Entry]:
         Some job cannot be run as it is.
     """
     store.refresh(after=RECENT)
-    found: dict[str, Entry] = {}
+    by_key: dict[str, Entry] = {}
     fingerprints: dict[str, str] = {}
     for job in jobs:
         composed = compose(job.preset, job.values)
@@ -144,8 +144,8 @@ def entries(jobs: Iterable[Job], store: Store) -> list[Entry]:
             fingerprints[data] = load(composed.config.data).fingerprint
         folder = place(store, composed, fingerprints[data])
         state: State = "done" if serves(folder, composed) else "waiting"
-        found.setdefault(folder.key, Entry(job, composed, folder, state))
-    return list(found.values())
+        by_key.setdefault(folder.key, Entry(job, composed, folder, state))
+    return list(by_key.values())
 
 
 class Running(Protocol):
@@ -276,12 +276,12 @@ def estimate(runs: Sequence[Entry], store: Store) -> dict[str, float | None]:
                 batches = sum(task["batches"] for task in folder.read_json("plan.json")["tasks"])
                 at = (saved["label"], saved["config"]["data"]["name"])
                 paces.setdefault(at, []).append(seconds / max(batches, 1))
-    found: dict[str, float | None] = {}
+    left: dict[str, float | None] = {}
     for entry in runs:
         if entry.state != "done":
             known = paces.get((entry.composed.label, entry.composed.config.data.name))
-            found[entry.folder.key] = sum(known) / len(known) * _steps(entry) if known else None
-    return found
+            left[entry.folder.key] = sum(known) / len(known) * _steps(entry) if known else None
+    return left
 
 
 def _steps(entry: Entry) -> int:

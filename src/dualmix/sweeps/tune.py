@@ -110,7 +110,7 @@ def search(
     images = load(composed.config.data)
     identity = {
         "run": composed.config.key(images.fingerprint),
-        "ranges": {path: asdict(found) for path, found in ranges.items()},
+        "ranges": {path: asdict(tried) for path, tried in ranges.items()},
         "seeds": seeds,
     }
     key = hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]
@@ -137,21 +137,21 @@ def _chosen(composed: Composed, fixed: Mapping[str, Any], only: Sequence[str]) -
             )
         if path in fixed:
             raise ConfigError(f"--only {path}: a setting that is given a value is not tuned.")
-    found = {
+    ranges = {
         path: declared[path]
         for path in declared
         if path not in fixed and (path in only if only else not declared[path].asked)
     }
-    if not found:
+    if not ranges:
         raise ConfigError("Nothing is left to tune: give fewer settings a value.")
-    return found
+    return ranges
 
 
 def tunable(composed: Composed) -> dict[str, Range]:
     """Return the range of every setting that has one and that matters as the others are, by dotted
     path.
     """
-    found = {}
+    ranges = {}
     for path, info in walk(type(composed.config)):
         declared = (
             info.json_schema_extra.get("tune") if isinstance(info.json_schema_extra, dict) else None
@@ -162,8 +162,8 @@ def tunable(composed: Composed) -> dict[str, Range]:
             if not tried.needs or any(
                 lookup(composed.config, f"{group}.{name}") for name in tried.needs
             ):
-                found[path] = tried
-    return found
+                ranges[path] = tried
+    return ranges
 
 
 def tune(
@@ -342,7 +342,7 @@ def _file(study: Any, chosen: Search, states: Any) -> dict[str, Any]:
             "validation": chosen.values["stream.validation"],
             "seeds": list(range(chosen.seeds)),
             "sampler": "Optuna TPE; the preset's own values first",
-            "ranges": {path: asdict(found) for path, found in chosen.ranges.items()},
+            "ranges": {path: asdict(span) for path, span in chosen.ranges.items()},
             "fixed": {path: at for path, at in chosen.values.items() if path not in PROTOCOL},
         },
         "trials": tried,

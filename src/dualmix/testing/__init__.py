@@ -1,5 +1,8 @@
 """The contract that every learner keeps, for the author of a method to hold it against.
 
+The demands, what they are tried on and how states are compared belong here. It may import every
+room.
+
 >>> from dualmix import ER
 >>> check(ER(memory=20), shape=(1, 8, 8))
 """
@@ -7,10 +10,9 @@
 from __future__ import annotations
 
 import copy
-import random
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -21,27 +23,39 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from dualmix.config.fields import Model
-from dualmix.errors import InputError
 from dualmix.learn.types import Learner, Shape
 from dualmix.registry import Method
-from dualmix.rng import generator
-from dualmix.runs.build import build, load, save
+from dualmix.runs.build import load, save
 from dualmix.store import snapshot
+from dualmix.testing.states import (
+    demand,
+    demand_refusal,
+    demand_same,
+    flat,
+    global_chance,
+    leaves,
+    tensors,
+    walk,
+)
+from dualmix.testing.trial import (
+    CAPACITY,
+    ROWS,
+    STEPS,
+    bad_batches,
+    bad_images,
+    images,
+    small_learner,
+    stream,
+    taught,
+)
 
 Check = Callable[[Method, Shape], None]
 C = TypeVar("C", bound=Check)
-Step = tuple[NDArray[np.uint8], NDArray[np.int64]]
-Leaves = dict[str, tuple[str, tuple[int, ...], bytes] | str]
 
 CHECKS: dict[str, Check] = {}
 """Every demand by name: a function of a method's settings and an image shape that raises
 AssertionError.
 """
-
-CAPACITY = 20
-STEPS = 8
-ROWS = 4
 
 
 def check(
@@ -74,10 +88,10 @@ def check(
         with Counting(make_console(stderr=True)) as shown:
             check(method, shape, shown)
         return
-    for number, (name, demand) in enumerate(CHECKS.items()):
+    for number, (name, try_) in enumerate(CHECKS.items()):
         progress(f"{type(method).__name__}: {name.replace('_', ' ')}", number, len(CHECKS))
         try:
-            demand(method, shape)
+            try_(method, shape)
         except AssertionError:
             raise
         except Exception as fault:
@@ -96,18 +110,18 @@ def keeps_the_protocol(method: Method, shape: Shape) -> None:
     """A learner has the protocol's parts; `observe` returns one finite number and counts hits
     within the batch.
     """
-    learner = _learner(method, shape)
-    _demand(isinstance(learner, Learner), "The learner must have every part of dualmix.Learner.")
-    for x, y in _stream(shape, steps=3):
+    learner = small_learner(method, shape)
+    demand(isinstance(learner, Learner), "The learner must have every part of dualmix.Learner.")
+    for x, y in stream(shape, steps=3):
         loss = learner.observe(x, y)
-        _demand(
+        demand(
             isinstance(loss, Tensor)
             and loss.numel() == 1
             and not loss.requires_grad
             and bool(torch.isfinite(loss)),
             f"observe must return one finite number in a tensor without gradient, not {loss!r}.",
         )
-        _demand(
+        demand(
             0 <= int(learner.hits) <= len(x), f"hits must lie in 0..{len(x)}, not {learner.hits}."
         )
 
@@ -117,28 +131,28 @@ def predict_is_pure(method: Method, shape: Shape) -> None:
     """`predict` changes nothing: neither the state, nor its own next answer, nor what is learned
     afterwards.
     """
-    asked, silent = _learner(method, shape), _learner(method, shape)
-    for x, y in _stream(shape):
+    asked, silent = small_learner(method, shape), small_learner(method, shape)
+    for x, y in stream(shape):
         asked.observe(x, y)
         silent.observe(x, y)
-        before = _leaves(asked)
+        before = leaves(asked)
         first, second = asked.predict(x), asked.predict(x)
-        _same(before, _leaves(asked), "predict must not change the state")
-        _demand(
+        demand_same(before, leaves(asked), "predict must not change the state")
+        demand(
             first.tolist() == second.tolist(), "predict must give the same answer when asked twice."
         )
-    _same(_leaves(asked), _leaves(silent), "predict must not change what is learned afterwards")
+    demand_same(leaves(asked), leaves(silent), "predict must not change what is learned afterwards")
 
 
 @_demanded
 def a_seed_decides_everything(method: Method, shape: Shape) -> None:
     """Two learners from one seed end with the same bytes; another seed ends with other tensors."""
     ends = [
-        _leaves(_taught(_learner(method, shape, seed=seed), _stream(shape))) for seed in (3, 3, 4)
+        leaves(taught(small_learner(method, shape, seed=seed), stream(shape))) for seed in (3, 3, 4)
     ]
-    _same(ends[0], ends[1], "the same seed and stream must give the same state")
-    other = [_tensors(end) for end in (ends[0], ends[2])]
-    _demand(
+    demand_same(ends[0], ends[1], "the same seed and stream must give the same state")
+    other = [tensors(end) for end in (ends[0], ends[2])]
+    demand(
         other[0] != other[1],
         "Another seed must give other tensors: where does the learner's chance come from?",
     )
@@ -149,27 +163,27 @@ def resume_is_exact(method: Method, shape: Shape) -> None:
     """Saving to a file and loading it, while the memory fills and after it is full, leaves no trace
     in the bytes.
     """
-    whole, parts = _learner(method, shape), _learner(method, shape)
+    whole, parts = small_learner(method, shape), small_learner(method, shape)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "learner.safetensors"
-        for step, (x, y) in enumerate(_stream(shape, steps=12)):
+        for step, (x, y) in enumerate(stream(shape, steps=12)):
             losses = [float(learner.observe(x, y)) for learner in (whole, parts)]
-            _demand(
+            demand(
                 losses[0] == losses[1],
                 f"After a resume the loss of step {step} was {losses[1]}, not {losses[0]}.",
             )
             if step % 3 == 1:
                 save(parts, path)
                 parts = load(path)
-            _same(
-                _leaves(whole),
-                _leaves(parts),
+            demand_same(
+                leaves(whole),
+                leaves(parts),
                 f"going on from a saved file must be exact (step {step})",
             )
     for learner in (whole, parts):
         learner.consolidate()
-    _same(_leaves(whole), _leaves(parts), "consolidate must be exact after a resume")
-    _demand(
+    demand_same(leaves(whole), leaves(parts), "consolidate must be exact after a resume")
+    demand(
         whole.predict(x).tolist() == parts.predict(x).tolist(),
         "A resumed learner must predict what the other does.",
     )
@@ -178,13 +192,13 @@ def resume_is_exact(method: Method, shape: Shape) -> None:
 @_demanded
 def an_old_state_can_be_taken_up_again(method: Method, shape: Shape) -> None:
     """`load_state_dict` goes back to an earlier state even when classes were learned since."""
-    batches = _stream(shape)
-    learner = _taught(_learner(method, shape), batches[:3])
+    batches = stream(shape)
+    learner = taught(small_learner(method, shape), batches[:3])
     kept = copy.deepcopy(learner.state_dict())
-    straight = _leaves(_taught(learner, batches[3:]))
+    straight = leaves(taught(learner, batches[3:]))
     learner.load_state_dict(kept)
-    again = _leaves(_taught(learner, batches[3:]))
-    _same(straight, again, "load_state_dict must go back to an earlier state exactly")
+    again = leaves(taught(learner, batches[3:]))
+    demand_same(straight, again, "load_state_dict must go back to an earlier state exactly")
 
 
 @_demanded
@@ -192,7 +206,7 @@ def label_ids_are_arbitrary(method: Method, shape: Shape) -> None:
     """Negative, huge and text labels give the same weights as 0, 1, 2, ... and come back from
     `predict` as given.
     """
-    batches = _stream(shape)
+    batches = stream(shape)
     kinds: list[list[Any]] = [
         list(range(STEPS)),
         [-(2**63), 2**63 - 1, -1, 0, 7, 10**12, -5, 3],
@@ -200,21 +214,21 @@ def label_ids_are_arbitrary(method: Method, shape: Shape) -> None:
     ]
     ends, answers = [], []
     for names in kinds:
-        learner = _learner(method, shape)
+        learner = small_learner(method, shape)
         for x, y in batches:
             learner.observe(x, [names[label] for label in y])
         learner.consolidate()
-        ends.append(_tensors(_leaves(learner)))
+        ends.append(tensors(leaves(learner)))
         said = learner.predict(batches[-1][0]).tolist()
-        _demand(
+        demand(
             all(label in names for label in said),
             f"predict must return labels as they were given, not {said}.",
         )
         answers.append([names.index(label) for label in said])
-    _demand(
+    demand(
         ends[0] == ends[1] == ends[2], "What is learned must not depend on how classes are called."
     )
-    _demand(
+    demand(
         answers[0] == answers[1] == answers[2],
         "What is predicted must not depend on how classes are called.",
     )
@@ -223,9 +237,9 @@ def label_ids_are_arbitrary(method: Method, shape: Shape) -> None:
 @_demanded
 def a_batch_of_one_works(method: Method, shape: Shape) -> None:
     """Single images are learned and predicted."""
-    learner = _taught(_learner(method, shape), _stream(shape, rows=1))
-    _demand(
-        learner.predict(_images(shape, 1, 9)).shape == (1,),
+    learner = taught(small_learner(method, shape), stream(shape, rows=1))
+    demand(
+        learner.predict(images(shape, 1, 9)).shape == (1,),
         "predict must give one label for one image.",
     )
 
@@ -233,12 +247,12 @@ def a_batch_of_one_works(method: Method, shape: Shape) -> None:
 @_demanded
 def one_class_works(method: Method, shape: Shape) -> None:
     """A stream of one class is learned, and that class is then the only answer."""
-    learner = _learner(method, shape)
-    for x, _ in _stream(shape, steps=4):
+    learner = small_learner(method, shape)
+    for x, _ in stream(shape, steps=4):
         learner.observe(x, [5] * len(x))
     learner.consolidate()
-    _demand(
-        learner.predict(_images(shape, 3, 9)).tolist() == [5, 5, 5],
+    demand(
+        learner.predict(images(shape, 3, 9)).tolist() == [5, 5, 5],
         "With one class learned, it is every answer.",
     )
 
@@ -247,12 +261,12 @@ def one_class_works(method: Method, shape: Shape) -> None:
 def answers_are_classes_seen(method: Method, shape: Shape) -> None:
     """`predict` names only classes that were observed, also where a fixed head has columns left."""
     for classes in (None, STEPS + 3):
-        learner = _learner(method, shape, classes=classes)
+        learner = small_learner(method, shape, classes=classes)
         seen: set[int] = set()
-        for x, y in _stream(shape):
+        for x, y in stream(shape):
             learner.observe(x, y)
             seen.update(y.tolist())
-            _demand(
+            demand(
                 set(learner.predict(x).tolist()) <= seen,
                 "predict must name only classes that were observed.",
             )
@@ -268,13 +282,13 @@ def a_small_memory_works(method: Method, shape: Shape) -> None:
             try:
                 small = type(method)(**{**method.model_dump(), "memory": memory})
             except ValidationError:
-                _demand(
+                demand(
                     memory == 0,
                     f"A memory of {memory} images must be allowed: only 0 may be refused.",
                 )
                 continue
-            learner = _learner(small, shape)
-            _taught(learner, _stream(shape, steps=4)).predict(_images(shape, 2, 9))
+            learner = small_learner(small, shape)
+            taught(learner, stream(shape, steps=4)).predict(images(shape, 2, 9))
 
 
 @_demanded
@@ -282,20 +296,20 @@ def memory_stays_in_bounds(method: Method, shape: Shape) -> None:
     """A learner's `memory` never holds more rows than its capacity, nor a column that no class
     has.
     """
-    learner = _learner(method, shape)
+    learner = small_learner(method, shape)
     memory = getattr(learner, "memory", None)
     if memory is None:
         return
     seen: set[int] = set()
-    for x, y in _stream(shape, steps=10):
+    for x, y in stream(shape, steps=10):
         learner.observe(x, y)
         seen.update(y.tolist())
-        _demand(
+        demand(
             len(memory) <= memory.capacity <= CAPACITY,
             f"The memory holds {len(memory)} images, more than its capacity {memory.capacity}.",
         )
         columns = memory.y[: len(memory)].tolist()
-        _demand(
+        demand(
             all(0 <= c < len(seen) for c in columns),
             f"The memory holds columns {columns} of {len(seen)} classes.",
         )
@@ -304,15 +318,15 @@ def memory_stays_in_bounds(method: Method, shape: Shape) -> None:
 @_demanded
 def a_new_class_can_come_at_any_moment(method: Method, shape: Shape) -> None:
     """With a growing head every batch may bring new classes, also right after a resume."""
-    learner = _learner(method, shape)
+    learner = small_learner(method, shape)
     with tempfile.TemporaryDirectory() as folder:
         for step in range(6):
-            learner.observe(_images(shape, 3, step), [2 * step, 2 * step + 1, 0])
+            learner.observe(images(shape, 3, step), [2 * step, 2 * step + 1, 0])
             if step == 3:
                 save(learner, Path(folder) / "learner.safetensors")
                 learner = load(Path(folder) / "learner.safetensors")
-    answers = learner.predict(_images(shape, 8, 9)).tolist()
-    _demand(
+    answers = learner.predict(images(shape, 8, 9)).tolist()
+    demand(
         set(answers) <= set(range(12)),
         f"predict must name classes that were observed, not {answers}.",
     )
@@ -323,52 +337,52 @@ def too_many_classes_are_refused(method: Method, shape: Shape) -> None:
     """A fixed head takes exactly its number of classes; one more is an InputError that changes
     nothing.
     """
-    learner = _learner(method, shape, classes=3)
-    learner.observe(_images(shape, 3, 0), [7, 8, 9])
-    before = _leaves(learner)
-    _refuses(
-        lambda: learner.observe(_images(shape, 2, 1), [7, 10]),
+    learner = small_learner(method, shape, classes=3)
+    learner.observe(images(shape, 3, 0), [7, 8, 9])
+    before = leaves(learner)
+    demand_refusal(
+        lambda: learner.observe(images(shape, 2, 1), [7, 10]),
         "a class more than a fixed head has columns",
     )
-    _same(before, _leaves(learner), "a refused class must leave the learner unchanged")
+    demand_same(before, leaves(learner), "a refused class must leave the learner unchanged")
 
 
 @_demanded
 def bad_input_is_refused(method: Method, shape: Shape) -> None:
     """Whatever cannot be learned or predicted is an InputError, and the learner is unchanged."""
-    learner = _taught(_learner(method, shape), _stream(shape, steps=2))
-    before = _leaves(learner)
-    for what, x, y in _bad_batches(shape):
-        _refuses(partial(learner.observe, x, y), what)
-        _same(before, _leaves(learner), f"refusing {what} must leave the learner unchanged")
-    for what, x in _bad_images(shape):
-        _refuses(partial(learner.predict, x), what)
-        _same(before, _leaves(learner), f"refusing {what} must leave the learner unchanged")
+    learner = taught(small_learner(method, shape), stream(shape, steps=2))
+    before = leaves(learner)
+    for what, x, y in bad_batches(shape):
+        demand_refusal(partial(learner.observe, x, y), what)
+        demand_same(before, leaves(learner), f"refusing {what} must leave the learner unchanged")
+    for what, x in bad_images(shape):
+        demand_refusal(partial(learner.predict, x), what)
+        demand_same(before, leaves(learner), f"refusing {what} must leave the learner unchanged")
 
 
 @_demanded
 def nothing_learned_is_said(method: Method, shape: Shape) -> None:
     """`predict` before anything was learned is an InputError."""
     for classes in (None, 3):
-        learner = _learner(method, shape, classes=classes)
-        _refuses(partial(learner.predict, _images(shape, 2, 0)), "predict before observe")
+        learner = small_learner(method, shape, classes=classes)
+        demand_refusal(partial(learner.predict, images(shape, 2, 0)), "predict before observe")
 
 
 @_demanded
 def the_state_is_plain(method: Method, shape: Shape) -> None:
     """The state holds plain values and tensors only: it is saved and loaded without pickle."""
-    learner = _taught(_learner(method, shape), _stream(shape))
-    for path, leaf in _walk(learner.state_dict()):
-        _demand(
+    learner = taught(small_learner(method, shape), stream(shape))
+    for path, leaf in walk(learner.state_dict()):
+        demand(
             leaf is None or isinstance(leaf, Tensor) or type(leaf) in (bool, int, float, str),
             f"The state holds {type(leaf).__name__} at {path!r}: use plain values and tensors.",
         )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "state.safetensors"
         snapshot.write(file, learner.state_dict())
-        _same(
-            _leaves(learner),
-            _flat(snapshot.read(file)),
+        demand_same(
+            leaves(learner),
+            flat(snapshot.read(file)),
             "the state must come back from a file as it was",
         )
 
@@ -376,15 +390,15 @@ def the_state_is_plain(method: Method, shape: Shape) -> None:
 @_demanded
 def global_chance_is_untouched(method: Method, shape: Shape) -> None:
     """Python's, numpy's and torch's global generators are neither drawn from nor seeded."""
-    before = _global_chance()
-    learner = _learner(method, shape)
-    for x, y in _stream(shape):
+    before = global_chance()
+    learner = small_learner(method, shape)
+    for x, y in stream(shape):
         learner.observe(x, y)
         learner.predict(x)
     learner.consolidate()
     learner.predict(x)
-    moved = [name for name, state in _global_chance().items() if state != before[name]]
-    _demand(
+    moved = [name for name, state in global_chance().items() if state != before[name]]
+    demand(
         not moved,
         f"All chance must come from the Rng given to build, but {' and '.join(moved)} moved.",
     )
@@ -395,24 +409,24 @@ def the_future_is_unseen(method: Method, shape: Shape) -> None:
     """What is learned from a stream depends on nothing behind the batch, and no batch is kept by
     reference.
     """
-    past = _stream(shape, steps=5)
+    past = stream(shape, steps=5)
     rows = len(past) * ROWS
     ends = []
     for future in (0, 255):
         x = np.concatenate([*(x for x, _ in past), np.full((rows, *shape), future, np.uint8)])
         y = np.concatenate([*(y for _, y in past), np.full(rows, 100 + future)])
-        learner = _learner(method, shape)
+        learner = small_learner(method, shape)
         for start in range(0, rows, ROWS):
             now = slice(start, start + ROWS)
             given = x[now].copy(), y[now].copy()
             learner.observe(x[now], y[now])
-            _demand(
+            demand(
                 bool((x[now] == given[0]).all() and (y[now] == given[1]).all()),
                 "observe must not write into the arrays it is given.",
             )
             x[now], y[now] = future, 100 + future
-        ends.append(_leaves(learner))
-    _same(
+        ends.append(leaves(learner))
+    demand_same(
         ends[0], ends[1], "what comes later, or becomes of an array after observe, must not matter"
     )
 
@@ -422,8 +436,8 @@ def images_may_be_floats_or_tensors(method: Method, shape: Shape) -> None:
     """uint8, floats in [0, 1], arrays, tensors, read-only and strided views of the same images, or
     vectors of any type of number, teach the same.
     """
-    batches, images = _stream(shape, steps=4), len(shape) == 3
-    most = 255 if images else 1
+    batches = stream(shape, steps=4)
+    most = 255 if len(shape) == 3 else 1
 
     def frozen(x: NDArray[Any]) -> NDArray[Any]:
         x = x.copy()
@@ -441,12 +455,12 @@ def images_may_be_floats_or_tensors(method: Method, shape: Shape) -> None:
     }
     ends = {}
     for way, turn in ways.items():
-        learner = _learner(method, shape)
+        learner = small_learner(method, shape)
         for x, y in batches:
             learner.observe(turn(x), y)
-        ends[way] = _leaves(learner)
+        ends[way] = leaves(learner)
     for way, end in ends.items():
-        _same(ends["uint8 arrays"], end, f"{way} must teach the same as uint8 arrays")
+        demand_same(ends["uint8 arrays"], end, f"{way} must teach the same as uint8 arrays")
 
 
 @_demanded
@@ -469,14 +483,14 @@ def every_choice_works(method: Method, shape: Shape) -> None:
             changed = type(method).model_validate(method.model_dump() | variant)
         except ValidationError:
             continue
-        whole = _leaves(_taught(_learner(changed, shape), _stream(shape)))
-        part = _taught(_learner(changed, shape), _stream(shape)[: STEPS // 2], consolidate=False)
+        whole = leaves(taught(small_learner(changed, shape), stream(shape)))
+        part = taught(small_learner(changed, shape), stream(shape)[: STEPS // 2], consolidate=False)
         with tempfile.TemporaryDirectory() as folder:
             save(part, Path(folder) / "learner.safetensors")
             part = load(Path(folder) / "learner.safetensors")
-        _same(
+        demand_same(
             whole,
-            _leaves(_taught(part, _stream(shape)[STEPS // 2 :])),
+            leaves(taught(part, stream(shape)[STEPS // 2 :])),
             f"with {variant} a resume must be exact",
         )
 
@@ -486,8 +500,8 @@ def threads_may_share_it(method: Method, shape: Shape) -> None:
     """Predictions of three threads beside a batch belong to the state before or after it and leave
     no trace; two threads that observe are learned in one order or the other.
     """
-    shared, alone = _learner(method, shape), _learner(method, shape)
-    x, batches = _images(shape, 3, 9), _stream(shape)
+    shared, alone = small_learner(method, shape), small_learner(method, shape)
+    x, batches = images(shape, 3, 9), stream(shape)
     said: list[list[Any]] = []
     faults: list[str] = []
     for b in batches:
@@ -516,177 +530,17 @@ def threads_may_share_it(method: Method, shape: Shape) -> None:
         done.set()
         for thread in threads:
             thread.join()
-    _demand(not faults, f"predict beside observe must be safe, but {faults[:1]}.")
-    _same(_leaves(shared), _leaves(alone), "predictions beside observe must leave no trace")
+    demand(not faults, f"predict beside observe must be safe, but {faults[:1]}.")
+    demand_same(leaves(shared), leaves(alone), "predictions beside observe must leave no trace")
 
     orders = [
-        _leaves(_taught(_learner(method, shape), order, consolidate=False))
+        leaves(taught(small_learner(method, shape), order, consolidate=False))
         for order in (batches[:2], batches[1::-1])
     ]
-    both = _learner(method, shape)
+    both = small_learner(method, shape)
     threads = [threading.Thread(target=both.observe, args=b) for b in batches[:2]]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    _demand(
-        _leaves(both) in orders, "Two threads that observe must be learned one after the other."
-    )
-
-
-def _learner(method: Method, shape: Shape, *, seed: int = 0, classes: int | None = None) -> Learner:
-    memory = getattr(method, "memory", None)
-    if isinstance(memory, int):
-        method = method.model_copy(update={"memory": min(memory, CAPACITY)})
-    return build(method, shape, classes=classes, seed=seed, model=Model(width=4, hidden=8))
-
-
-def _taught(learner: Learner, batches: list[Step], *, consolidate: bool = True) -> Learner:
-    for x, y in batches:
-        learner.observe(x, y)
-    if consolidate:
-        learner.consolidate()
-    return learner
-
-
-def _stream(shape: Shape, steps: int = STEPS, rows: int = ROWS) -> list[Step]:
-    """Return batches in which each step brings one new class beside old ones."""
-    rng = generator(0, "contract labels")
-    return [
-        (
-            _images(shape, rows, step),
-            np.append(rng.integers(0, step + 1, rows - 1), min(step, STEPS - 1)) % STEPS,
-        )
-        for step in range(steps)
-    ]
-
-
-def _images(shape: Shape, rows: int, number: int) -> NDArray[np.uint8]:
-    return generator(0, "contract images", number).integers(0, 256, (rows, *shape), np.uint8)
-
-
-def _bad_images(shape: Shape) -> Iterator[tuple[str, Any]]:
-    good = _images(shape, 2, 5)
-    if len(shape) == 1:
-        yield from _bad_vectors(good)
-        return
-    channels, height, width = shape
-    for name, pixel in {
-        "NaN": np.nan,
-        "infinite": np.inf,
-        "negative": -0.1,
-        "above 1": 1.5,
-    }.items():
-        x = good / np.float32(255)
-        x[1, 0, 0, 0] = pixel
-        yield f"{name} float pixels", x
-        yield f"{name} float pixels in a tensor", torch.from_numpy(x)
-    yield "an empty batch", good[:0]
-    yield (
-        "another number of channels",
-        np.repeat(good[:, :1], 4 - channels if channels < 4 else 1, axis=1),
-    )
-    yield "another height", good[:, :, : height - 1]
-    yield "another width", np.concatenate([good, good], axis=3)
-    yield "whole numbers that are not uint8", good.astype(np.int32)
-    yield "whole numbers that are not uint8, in a tensor", torch.from_numpy(good.astype(np.int64))
-    yield "one image without the axis of the batch", good[0]
-    if (height, width, channels) != shape:
-        yield "channels that come last", good.transpose(0, 2, 3, 1)
-
-
-def _bad_vectors(good: NDArray[Any]) -> Iterator[tuple[str, Any]]:
-    for number in (np.nan, np.inf, 1e300):
-        x = good.astype(np.float64)
-        x[1, 0] = number
-        yield f"vectors with {number}", x
-        yield f"vectors with {number} in a tensor", torch.from_numpy(x)
-    yield "an empty batch", good[:0]
-    yield "longer vectors", np.concatenate([good, good], axis=1)
-    yield "one vector without the axis of the batch", good[0]
-    yield "images", good[:, None, :, None]
-    yield "text", good.astype(str)
-
-
-def _bad_batches(shape: Shape) -> Iterator[tuple[str, Any, Any]]:
-    for what, x in _bad_images(shape):
-        yield what, x, [50, 51][: len(x)]
-    good = _images(shape, 2, 5)
-    yield "fractional labels", good, [0.5, 50.0]
-    yield "NaN labels", good, [50.0, np.nan]
-    yield "too few labels", good, [50]
-    yield "too many labels", good, [50, 51, 52]
-    yield "one label without an axis", good, np.int64(50)
-    yield "labels in a table", good, [[50], [51]]
-    yield "labels that are no labels", good, [None, None]
-    yield "text after numbers", good, ["fifty", "one"]
-
-
-def _refuses(action: Callable[[], Any], what: str) -> None:
-    try:
-        action()
-    except InputError as fault:
-        _demand(
-            str(fault).endswith("."),
-            f"The fault for {what} must be a sentence, not {str(fault)!r}.",
-        )
-        return
-    except Exception as fault:
-        raise AssertionError(
-            f"{what} must raise InputError, not {type(fault).__name__}: {fault}"
-        ) from fault
-    raise AssertionError(f"{what} must raise InputError, but went through.")
-
-
-def _demand(met: bool, sentence: str) -> None:
-    if not met:
-        raise AssertionError(sentence)
-
-
-def _same(one: Leaves, other: Leaves, sentence: str) -> None:
-    changed = sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
-    _demand(
-        not changed,
-        f"{sentence}, but {len(changed)} parts differ, the first {', '.join(changed[:3])}.",
-    )
-
-
-def _leaves(learner: Learner) -> Leaves:
-    return _flat(learner.state_dict())
-
-
-def _flat(state: dict[str, Any]) -> Leaves:
-    """Return a copy of every value by its path, tensors as bytes."""
-    return {
-        path: (
-            str(leaf.dtype),
-            tuple(leaf.shape),
-            leaf.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes(),
-        )
-        if isinstance(leaf, Tensor)
-        else repr(leaf)
-        for path, leaf in _walk(state)
-    }
-
-
-def _tensors(leaves: Leaves) -> Leaves:
-    return {path: leaf for path, leaf in leaves.items() if not isinstance(leaf, str)}
-
-
-def _walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _walk(inner, f"{path}/{name}")
-    elif isinstance(value, list | tuple):
-        for number, inner in enumerate(value):
-            yield from _walk(inner, f"{path}/{number}")
-    else:
-        yield path, value
-
-
-def _global_chance() -> dict[str, str | bytes]:
-    return {
-        "Python's random": repr(random.getstate()),
-        "numpy.random": repr([np.asarray(part).tolist() for part in np.random.get_state()]),  # noqa: NPY002
-        "torch's generator": torch.get_rng_state().numpy().tobytes(),
-    }
+    demand(leaves(both) in orders, "Two threads that observe must be learned one after the other.")
