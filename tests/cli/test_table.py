@@ -40,6 +40,23 @@ def printed(thing: RenderableType, width: int = 80, encoding: str = "utf-8") -> 
     return lines
 
 
+def test_engines_have_rows_of_their_own_and_gains_are_on_one_engine(
+    dualmix_: Command, tmp_path: Path
+) -> None:
+    store = tmp_path / "runs"
+    scores_of = {"torch": ([10, 20, 30], [15, 25, 35]), "native": ([1, 2, 3], [8, 9, 10])}
+    for engine, (er, more) in scores_of.items():
+        for label, scores in (("er", er), ("er+dualmix", more)):
+            accurate(store, label, scores, {"model.engine": engine})
+    code, out, _ = dualmix_("table", "--store", store, "--against", "er", "--json")
+    rows = json.loads(out)["rows"]
+    gains = {(row["method"], row["engine"]): row.get("difference") for row in rows}
+    assert code == 0 and [row["n"] for row in rows] == [3, 3, 3, 3]
+    assert gains["er+dualmix", "torch"] == pytest.approx(5)
+    assert gains["er+dualmix", "native"] == pytest.approx(7)
+    assert "left out" not in dualmix_("table", "--store", store)[1]
+
+
 def test_the_table_says_what_was_run(dualmix_: Command, store: Path) -> None:
     code, out, err = dualmix_("table", "--store", store, "--against", "er", "--curves")
     assert (code, err) == (0, "")

@@ -357,6 +357,20 @@ def test_runs_that_differ_in_device_alone_are_not_two_seeds(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_of_two_engines_the_one_of_the_preset_counts(tmp_path: Path, names: str) -> None:
+    """Whatever their names are, and so their order in the store."""
+    plain, native = names
+    made(tmp_path, "er", name=plain)
+    made(tmp_path, "er", 0, {"model.engine": "native"}, name=native)
+    kept = collect(Store(tmp_path))
+    assert ([run.name for run in kept.runs], [run.name for run in kept.twins]) == (
+        [plain],
+        [native],
+    )
+    assert [[run.name for run in g.runs] for g in kept.configurations] == [[plain], [native]]
+
+
 def test_a_run_half_done_is_not_finished(tmp_path: Path) -> None:
     """A task that was logged, cut off and trained again counts once."""
     run = made(tmp_path, "er")

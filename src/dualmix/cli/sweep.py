@@ -224,7 +224,7 @@ def summary(
     from dualmix.runs.configurations import configurations
 
     done = {run.folder.path.name for run in runs if run.state == "done"}
-    rows, common = configurations(collect(store, only=done).groups, against)
+    rows, common = configurations(collect(store, only=done).configurations, against)
     return render(rows, common, against=against, curves=curves)
 
 

@@ -66,7 +66,7 @@ def _table(given: argparse.Namespace) -> int:
     if given.json and given.csv:
         raise DualmixError("--json and --csv are two forms of one table: give one of them.")
     collection = collect(open_store(given.store))
-    labels = {group.label for group in collection.groups}
+    labels = {group.label for group in collection.configurations}
     wanted = [*given.methods, *([given.against] if given.against else [])]
     for name in wanted if labels else ():
         if name not in labels:
@@ -74,7 +74,7 @@ def _table(given: argparse.Namespace) -> int:
                 f"{given.store} has no finished run of {name!r}{nearest(name, labels)} (it has "
                 f"{', '.join(sorted(labels))})."
             )
-    chosen = [g for g in collection.groups if not given.methods or g.label in wanted]
+    chosen = [g for g in collection.configurations if not given.methods or g.label in wanted]
     rows, common = configurations(chosen, given.against)
     if given.json:
         records = [{**plain(row), "accuracy_by_seed": row.values, "runs": row.runs} for row in rows]
@@ -104,8 +104,9 @@ def as_csv(records: Sequence[Mapping[str, Any]], cell: Any) -> str:
 
 
 def remarks(collection: Collection) -> list[str]:
-    """Return a line for each run that does not count, but for many of them."""
-    said = [f"left out: {remark.run}: {remark.text}" for remark in collection.left_out]
+    """Return a line for each run that is in no row, but for many of them."""
+    shown = {run.name for run in collection.twins}
+    said = [f"left out: {r.run}: {r.text}" for r in collection.left_out if r.run not in shown]
     more = [f"{len(said) - SHOWN} more are left out."] if len(said) > SHOWN else []
     waiting = len(collection.unfinished)
     more += [f"{waiting} not finished (`dualmix status` lists them)."] if waiting else []

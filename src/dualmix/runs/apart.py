@@ -15,6 +15,7 @@ from dualmix.config.plain import as_flag
 from dualmix.data.catalog import DATASETS
 from dualmix.errors import ConfigError, StoreError
 from dualmix.registry import find_preset
+from dualmix.runs.records import MACHINERY
 from dualmix.store.folder import Folder
 
 FREE = (
@@ -25,14 +26,12 @@ FREE = (
     "seed",
     "save_every",
     "log_every",
-    "device",
-    "threads",
-    "model.engine",
+    *MACHINERY,
 )
 """Settings in which a run may differ from its preset and still stand for it; data and memory are
 its column.
 """
-TELLING = ("method.memory", "device", "threads", "model.engine")
+TELLING = ("method.memory", *MACHINERY)
 """Settings of these that tell runs apart all the same; the data are told by `name_data`."""
 FEW = 3
 """Settings that every run shows; of more, a run shows those in which it is not as its preset."""
@@ -61,18 +60,26 @@ class Usual:
 
     def changed(self, preset: str, settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         """Return the settings in which a run differs from a preset, but for `FREE` and probes."""
+        usual = self._usual(preset, settings)
+        return tuple(
+            (path, value)
+            for path, value in sorted(settings.items())
+            if path not in FREE and not path.startswith("probes.") and value != usual.get(path)
+        )
+
+    def odd(self, preset: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the settings of `MACHINERY` in which a run is not as its preset."""
+        usual = self._usual(preset, settings)
+        return tuple(path for path in MACHINERY if settings.get(path) != usual.get(path))
+
+    def _usual(self, preset: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         at = (preset, str(settings["data.name"]), settings["data.path"])
         if at not in self.settings:
             values = {"data.path": at[2] or "."} if DATASETS[at[1]].own else self.own(preset, at[1])
             self.settings[at] = dict(
                 flatten(compose(preset, {"data.name": at[1], **values}).config.record())
             )
-        usual = self.settings[at]
-        return tuple(
-            (path, value)
-            for path, value in sorted(settings.items())
-            if path not in FREE and not path.startswith("probes.") and value != usual.get(path)
-        )
+        return self.settings[at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +94,23 @@ class Told:
         Settings in which it differs from its preset.
     fingerprint
         Of the images; empty where they are not known.
+    odd
+        Settings of `MACHINERY` in which it differs from its preset.
     """
 
     label: str
     settings: Mapping[str, Any]
     changed: tuple[tuple[str, Any], ...] = ()
     fingerprint: str = ""
+    odd: tuple[str, ...] = ()
 
 
 def of_composed(composed: Composed, usual: Usual) -> Told:
     """Return what a configuration is told."""
     settings = dict(flatten(composed.config.record()))
     preset = usual.preset(composed.label, composed.config.method.kind)
-    return Told(composed.label, settings, usual.changed(preset, settings))
+    changed, odd = usual.changed(preset, settings), usual.odd(preset, settings)
+    return Told(composed.label, settings, changed, odd=odd)
 
 
 def of_folder(folder: Folder, usual: Usual) -> Told | None:
@@ -108,10 +119,11 @@ def of_folder(folder: Folder, usual: Usual) -> Told | None:
         saved = folder.config()
         settings = dict(flatten(migrate(saved["config"], keep_dropped=True)))
         label = migrate_label(str(saved["label"]))
-        changed = usual.changed(usual.preset(label, str(settings["method.kind"])), settings)
+        preset = usual.preset(label, str(settings["method.kind"]))
+        changed, odd = usual.changed(preset, settings), usual.odd(preset, settings)
     except (StoreError, ConfigError, KeyError, TypeError, ValueError, AttributeError):
         return None
-    return Told(label, settings, changed)
+    return Told(label, settings, changed, odd=odd)
 
 
 def tell_apart(runs: Sequence[Told]) -> list[dict[str, str]]:
@@ -143,7 +155,7 @@ def tell_apart(runs: Sequence[Told]) -> list[dict[str, str]]:
                 name: _shown(run.settings[path])
                 for path, name in zip(paths, short_names(paths), strict=True)
                 if path in run.settings
-                and (few or path in TELLING[:1] or path in dict(run.changed))
+                and (few or path in (*TELLING[:1], *run.odd, *dict(run.changed)))
             },
         }
         for run, title in zip(runs, data, strict=True)

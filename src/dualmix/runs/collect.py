@@ -76,32 +76,37 @@ def collect(
         else:
             runs[run.key] = run
             remarks += [Remark(path.name, text) for text in lacking]
-    kept, doubled = _one_per_seed(runs.values())
+    kept, twins = _one_per_seed(sorted(runs.values(), key=lambda run: len(run.odd)))
     return Collection(
-        store.root, str(store), kept, (*left_out, *doubled), tuple(unfinished), tuple(remarks), rank
+        store.root,
+        str(store),
+        kept,
+        (*left_out, *(Remark(run.name, text) for run, text in twins)),
+        tuple(unfinished),
+        tuple(remarks),
+        rank,
+        tuple(run for run, _ in twins),
     )
 
 
-def _one_per_seed(runs: Iterable[Run]) -> tuple[tuple[Run, ...], list[Remark]]:
-    """Keep one run per seed of each configuration: runs that differ in device, threads or engine
-    alone are not independent.
+def _one_per_seed(runs: Iterable[Run]) -> tuple[tuple[Run, ...], list[tuple[Run, str]]]:
+    """Keep the first run per seed of each configuration, and return its twins with a sentence: runs
+    that differ in device, threads or engine alone are not independent.
     """
     kept: dict[tuple[Any, ...], Run] = {}
-    left_out = []
+    twins = []
     for run in runs:
         told = (run.memory, repr(run.changed), run.plugin.get("sha256"), run.seed)
         place = (run.label, run.content.fingerprint, *told)
         if place in kept:
-            left_out.append(
-                Remark(
-                    run.name,
-                    f"It has the configuration and seed of {kept[place].name} but for device, "
-                    "threads or engine.",
-                )
+            text = (
+                f"It has the configuration and seed of {kept[place].name} but for device, "
+                "threads or engine."
             )
+            twins.append((run, text))
         else:
             kept[place] = run
-    return tuple(kept.values()), left_out
+    return tuple(kept.values()), twins
 
 
 def _progress(folder: Folder) -> str:

@@ -123,13 +123,13 @@ def configurations(
 
 def _told(group: Group) -> Told:
     run = group.runs[0]
-    return Told(group.label, run.settings, group.changed, group.content.fingerprint)
+    return Told(group.label, run.settings, group.changed, group.content.fingerprint, run.odd)
 
 
 def _reference(group: Group, reference: str, groups: Sequence[Group]) -> Group | None:
     """Return the group of the reference on the same data, memory, stream and network; of several
-    the one that shares most of the method's changed settings and has no others. Of several
-    memories none is the reference of a method without one.
+    the one that shares most of the method's changed settings and has no others, and of these the
+    one on the same engine. Of several memories none is the reference of a method without one.
     """
     mine = dict(group.changed)
     around = {path: value for path, value in mine.items() if not path.startswith("method.")}
@@ -144,7 +144,8 @@ def _reference(group: Group, reference: str, groups: Sequence[Group]) -> Group |
     ]
     if len({other.memory for other in fits}) > 1:
         return None
-    return max(fits, key=lambda other: len(other.changed), default=None)
+    odd = group.runs[0].odd
+    return max(fits, key=lambda other: (len(other.changed), other.runs[0].odd == odd), default=None)
 
 
 def _differences(group: Group, other: Group) -> list[float]:

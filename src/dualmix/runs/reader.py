@@ -104,6 +104,7 @@ class Reader:
             {**facts, **{name: _dict(facts.get(name)) for name in ("host", "versions")}},
             plan,
             _log(folder, lacking),
+            self.usual.odd(preset, settings),
         )
         return run, lacking
 

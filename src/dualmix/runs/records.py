@@ -18,6 +18,11 @@ from numpy.typing import NDArray
 from dualmix.data.catalog import DATASETS
 from dualmix.runs import metrics
 
+MACHINERY = ("device", "threads", "model.engine")
+"""Settings that change how numbers are rounded and nothing else: a run that differs from another
+one in these alone is not a second sample.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Content:
@@ -65,6 +70,8 @@ class Run:
     confusion
         Test images of each task (row) that were taken for a class of each task (column), after the
         last task.
+    odd
+        Settings of `MACHINERY` in which it differs from its preset.
     """
 
     name: str
@@ -81,6 +88,7 @@ class Run:
     facts: Mapping[str, Any]
     plan: Mapping[str, Any]
     log: Sequence[str]
+    odd: tuple[str, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -154,6 +162,8 @@ class Collection:
         The store as it is shown; `root` is where its files were read.
     rank
         A label's place in tables; equal ones go by name.
+    twins
+        Runs with the configuration and seed of one that counts, but for `MACHINERY`.
     """
 
     root: Path
@@ -163,12 +173,22 @@ class Collection:
     unfinished: tuple[Remark, ...]
     remarks: tuple[Remark, ...]
     rank: Callable[[str], int] = field(default=lambda label: 0, compare=False)
+    twins: tuple[Run, ...] = ()
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """All groups, in the order of tables."""
+        return self._grouped(self.runs)
+
+    @cached_property
+    def configurations(self) -> tuple[Group, ...]:
+        """All groups of all runs; another device, number of threads or engine is another group."""
+        return self._grouped((*self.runs, *self.twins), MACHINERY)
+
+    def _grouped(self, runs: Iterable[Run], also: Sequence[str] = ()) -> tuple[Group, ...]:
+        """Return runs that are alike, also in these settings."""
         alike: dict[tuple[Any, ...], list[Run]] = {}
-        for run in self.runs:
+        for run in runs:
             key = (
                 run.label,
                 run.content.name,
@@ -176,6 +196,7 @@ class Collection:
                 run.memory,
                 repr(run.changed),
                 run.plugin.get("sha256"),
+                *(run.settings.get(path) for path in also),
             )
             alike.setdefault(key, []).append(run)
         groups = [
