@@ -242,7 +242,7 @@ def norms(collection: Collection) -> Figure:
             leans = {end > 1 for end, _ in ends}
             way = "to the new" if leans == {True} else "to the old"
             said = f"the head leans {way} classes" if len(leans) == 1 else "1 is no lean"
-            named = listed([f"{end:.2f} ({label})" for end, label in ends])
+            named = listed([f"{end:.2f} with {label}" for end, label in ends])
             says.append(
                 f"{at}, norms of new classes over old after the last task: {named}; {said}."
             )
