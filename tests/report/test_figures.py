@@ -451,3 +451,14 @@ def test_the_first_curves_are_the_best_each_with_its_host() -> None:
 def test_the_names_of_points_that_are_near_stand_on_other_sides() -> None:
     assert sides_of(["alone", "far"], [(0, 0), (1, 1)], 200, 200) == ["right", "right"]
     assert sides_of(["left", "near"], [(0, 0), (0.1, 0), (1, 1)][:2], 20, 0) == ["left", "right"]
+
+
+def test_a_store_without_presets_has_its_maps(tmp_path: Path) -> None:
+    """Of each method the configuration with most seeds is shown, and named by its settings."""
+    made(tmp_path, "er", values={"method.lr": 0.5}, table=counts([[9], [9, 9]]))
+    for seed in (0, 1):
+        made(tmp_path, "er", seed, {"method.lr": 0.25}, table=counts([[5], [2, 7]]))
+    for name in ("heatmap", "confusion"):
+        assert {row["method"] for row in only(tmp_path, name)} == {"er (lr 0.25)"}
+        (panel,) = one(tmp_path, name).views[0].spec["concat"]
+        assert panel["title"] == ["er", "lr 0.25"]

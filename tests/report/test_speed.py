@@ -70,7 +70,7 @@ def test_the_figure_shows_ratios_limits_and_verdicts(tmp_path: Path) -> None:
         "A step of er+dualmix takes 2.50 times as long as one of er (2.70 and 1.08 times the bare "
         "step)."
     )
-    assert [view.name for view in figure.views] == ["step", "500 answers", "memory", "scale run"]
+    assert [view.name for view in figure.views] == ["Step", "500 answers", "Memory", "Scale run"]
     step, answers, _, scale = (view.spec for view in figure.views)
     (shown,) = step["datasets"].values()
     assert [(row["name"], row["text"], row["limit"]) for row in shown] == [

@@ -115,8 +115,10 @@ def from_arrays(
         ``arrays``.
     x_test, y_test
         For testing; none: a share of each class of `x` is held out.
-    held_out, seed
-        That share, and what decides which rows.
+    held_out
+        That share.
+    seed
+        What decides which rows.
 
     Examples
     --------

@@ -39,10 +39,25 @@ PHONE = 250
 """Width of a picture on a phone, on which names must not meet either."""
 
 
+def _typical(collection: Collection) -> list[Group]:
+    """Return the presets' groups; of a data set that has none, for each method the group with most
+    seeds at each length of the stream and each memory.
+    """
+    preset = {group.content for group in collection.plain}
+    chosen: dict[tuple[Any, ...], Group] = {}
+    for group in collection.groups:
+        place = (group.content, group.first, group.memory, group.label)
+        if group.content in preset:
+            continue
+        if place not in chosen or len(group.seeds) > len(chosen[place].seeds):
+            chosen[place] = group
+    return [*collection.plain, *chosen.values()]
+
+
 def _fullest(collection: Collection) -> list[tuple[Place, list[Group]]]:
     """Return, for each data set, the memory that most methods have."""
     best: dict[Content, tuple[Place, list[Group]]] = {}
-    for at, groups in by_place(g for g in collection.plain if g.tasks > 1):
+    for at, groups in by_place(g for g in _typical(collection) if g.tasks > 1):
         best.setdefault(at.content, (at, groups))
     return list(best.values())
 
@@ -70,10 +85,16 @@ def _tiles(rows: list[Record], x: str, y: str, value: str, title: str) -> Any:
             alt.Color(f"{value}:Q", scale=scale, legend=legend),
             tooltip=tip,
         )
-        .properties(width=side, height=side, title=name)
+        .properties(width=side, height=side, title=_lines_of(name))
         for name in names
     ]
     return panels(charts, 4).resolve_scale(color="shared")
+
+
+def _lines_of(name: str) -> str | list[str]:
+    """Return the title of a small picture: a method, and a line for each setting that differs."""
+    label, some, changed = name.partition(" (")
+    return [label, *changed.removesuffix(")").split("; ")] if some else name
 
 
 def heat_map(collection: Collection) -> Figure:
@@ -86,10 +107,10 @@ def heat_map(collection: Collection) -> Figure:
             mean = 100 * np.mean(
                 [np.array(run.scores["accuracy_matrix"], dtype=float) for run in group.runs], axis=0
             )
-            left[group.label] = float(mean[-1, :-1].mean())
+            left[name_of(group)] = float(mean[-1, :-1].mean())
             rows += [
                 {
-                    "method": group.label,
+                    "method": name_of(group),
                     "tested": j + 1,
                     "after": i + 1,
                     "accuracy": round(float(mean[i, j]), 1),
@@ -133,10 +154,10 @@ def confusion_by_task(collection: Collection) -> Figure:
         for group in groups:
             counts = np.sum([run.confusion for run in group.runs], axis=0).astype(float)
             share = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
-            newest[group.label] = float(share[:-1, -1].mean())
+            newest[name_of(group)] = float(share[:-1, -1].mean())
             rows += [
                 {
-                    "method": group.label,
+                    "method": name_of(group),
                     "predicted": j + 1,
                     "true": i + 1,
                     "share": round(float(share[i, j]), 1),
@@ -209,20 +230,22 @@ def _open_gate(run: Run) -> dict[int, float]:
 
 def norms(collection: Collection) -> Figure:
     """Return the ratio of head norms, new classes to old, after each task."""
-    views = _probed(collection.plain, _norm_ratio, "norm ratio, new / old")
+    views = _probed(_typical(collection), _norm_ratio, "norm ratio, new / old")
     says = []
-    for at, groups in by_place(collection.plain):
+    for at, groups in by_place(_typical(collection)):
         ends = [
-            (float(np.mean(last)), group.label)
+            (float(np.mean(last)), name_of(group))
             for group in groups
             if (last := [list(v.values())[-1] for run in group.runs if (v := _norm_ratio(run))])
         ]
         if ends:
             leans = {end > 1 for end, _ in ends}
             way = "to the new" if leans == {True} else "to the old"
-            said = f"so the head leans {way} classes" if len(leans) == 1 else "1 is no lean"
-            named = listed([f"{end:.2f} ({label})" for end, label in ends])
-            says.append(f"{at}, after the last task: {named}; {said}.")
+            said = f"the head leans {way} classes" if len(leans) == 1 else "1 is no lean"
+            named = listed([f"{end:.2f} with {label}" for end, label in ends])
+            says.append(
+                f"{at}, norms of new classes over old after the last task: {named}; {said}."
+            )
     caption = (
         "Mean norm of the head's weights of the task's classes over that of all earlier classes, "
         "at each task's end: above 1 the head leans to the new. Bands, of three lines "
@@ -290,7 +313,7 @@ def gate(collection: Collection) -> Figure:
 def memory_classes(collection: Collection) -> Figure:
     """Return the images of each task that the memory holds at the end."""
     views, says = [], []
-    for at, groups in by_place(collection.plain):
+    for at, groups in by_place(_typical(collection)):
         rows: list[Record] = []
         for group in groups:
             held = [_held(run) for run in group.runs if run.probes]
@@ -298,7 +321,7 @@ def memory_classes(collection: Collection) -> Figure:
             if held:
                 mean = np.mean(held, axis=0)
                 rows += [
-                    {"method": group.label, "task": i + 1, "images": round(float(n), 2)}
+                    {"method": name_of(group), "task": i + 1, "images": round(float(n), 2)}
                     for i, n in enumerate(mean)
                 ]
         if rows:
@@ -319,7 +342,7 @@ def memory_classes(collection: Collection) -> Figure:
                     alt.Y("images:Q", title="images", scale=alt.Scale(domain=[0, 1.05 * most])),
                     tooltip=tip,
                 )
-                .properties(width=WIDTH // 2 - 30, height=110, title=name)
+                .properties(width=WIDTH // 2 - 30, height=110, title=_lines_of(name))
                 for name in styles(row["method"] for row in rows)[0]
             ]
             chart = panels(charts)

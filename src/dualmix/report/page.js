@@ -33,8 +33,9 @@
     };
   };
   // On the page panels stand in as many columns as fit, and the legend is one of buttons: it wraps, and a click works.
-  // On a dark page the blue and the grey of the figures are lighter.
-  const lit = (spec) => (dark.matches ? JSON.parse(JSON.stringify(spec).replaceAll("#0072b2", "#4fb0ea").replaceAll("#7f7f7f", "#a6a6a6")) : spec);
+  // On a dark page the darker colours of the figures are lighter.
+  const lighter = { "#0072b2": "#4fb0ea", "#7f7f7f": "#a6a6a6", "#8c564b": "#c79a8f", "#d55e00": "#f08a3c", "#a6761d": "#c9993f", "#5b6bd6": "#93a0f5", "#009e73": "#1fbf92" };
+  const lit = (spec) => (dark.matches ? JSON.parse(JSON.stringify(spec).replace(/#[0-9a-f]{6}/g, (colour) => lighter[colour] ?? colour)) : spec);
   const fitted = (spec, width) => {
     spec = structuredClone(spec);
     const parts = spec.concat;

@@ -29,7 +29,7 @@ from dualmix.report.speed import Speed
 from dualmix.report.summary import p_text, paragraphs
 from dualmix.report.tables import Summary, Table
 from dualmix.report.text_tables import LEGEND, MARKS, place_text, published
-from dualmix.report.words import changes, interval_text, sentence, short
+from dualmix.report.words import changes, interval_text, sentence, short, tied
 from dualmix.runs.records import Collection, Content, Group, account
 from dualmix.store.files import make_folder, read_bytes, write_bytes
 
@@ -134,6 +134,7 @@ def html(
         p_text=p_text,
         changes=changes,
         sentence=sentence,
+        tied=tied,
         verdict=verdict,
         paired_tests=summary.paired_tests,
         figures=[figure for figure in drawn if figure.views or figure.says],

@@ -98,9 +98,8 @@ def _differences(tests: Sequence[PairedTest], title: str) -> Any:
     low, high = axis_about(rows, whole=True)
     scale = alt.Scale(domain=[min(low, 0), max(high, 0)])
     base = chart_of(rows)
-    y = alt.Y(
-        "name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(labelLimit=150)
-    )
+    two_lines = alt.Axis(labelLimit=150, labelExpr="split(replace(datum.label, ')', ''), ' (')")
+    y = alt.Y("name:N", sort=[row["name"] for row in rows], title=None, axis=two_lines)
     tip = [
         alt.Tooltip("name:N", title="host"),
         alt.Tooltip("text:N", title=title),

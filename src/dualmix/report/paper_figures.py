@@ -50,7 +50,7 @@ def _dots(rows: list[Record], x: str, order: list[str]) -> Any:
         alt.Tooltip("n:Q", title="runs"),
     ]
     scale = alt.Scale(domain=list(axis_about(rows, whole=True)))
-    rule = base.mark_rule(strokeWidth=2, color=GREY, clip=True).encode(
+    rule = base.mark_rule(strokeWidth=2, color=STRONG, clip=True).encode(
         alt.X("low:Q", title=x, scale=scale, axis=alt.Axis(tickCount=6)), alt.X2("high:Q"), y
     )
     dot = base.mark_point(filled=True, size=90, color=STRONG).encode(

@@ -20,18 +20,19 @@ from dualmix.report.charts import (
     spec_of,
 )
 from dualmix.report.speed import MAKE, Row, Speed, Stage
+from dualmix.report.words import sentence
 
 
 def benchmark(speed: Speed) -> Figure:
     """Return the ratios of each group, and the scale run."""
     groups = dict.fromkeys(row.group for row in speed.rows)
     views = [
-        FigureView(group, spec_of(_ratios(rows)))
+        FigureView(sentence(group), spec_of(_ratios(rows)))
         for group in groups
         if (rows := [row for row in speed.rows if row.group == group and row.ratio is not None])
     ]
     if speed.stages:
-        views.append(FigureView("scale run", spec_of(_growth(speed.stages))))
+        views.append(FigureView("Scale run", spec_of(_growth(speed.stages))))
     caption = (
         "Each row as a multiple of the first row of its group, which the table below names; memory "
         "as a multiple of what it may be. Dot: median; line: quartiles; upright stroke: the limit, "

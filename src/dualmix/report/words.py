@@ -81,6 +81,17 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def tied(text: str) -> str:
+    """Return a sentence whose numbers keep their ± and their % on their line.
+
+    Examples
+    --------
+    >>> tied("5 ± 1 %") == "5\\u00a0±\\u00a01\\u00a0%"
+    True
+    """
+    return text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun.
 
