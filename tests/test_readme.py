@@ -112,6 +112,21 @@ def test_the_grid_of_the_page_is_a_grid(tmp_path: Path) -> None:
     assert len(read_grid(tmp_path / "grid.yaml")) == 2 * 3 * 2
 
 
+def test_the_rows_of_the_results_page_are_those_of_the_results() -> None:
+    filed = collect(open_store(str(ROOT / "results")))
+    groups = {g.label: g for g in filed.groups if g.memory in (1000, None) and not g.first}
+    groups |= {g.label: g for g in filed.plain}
+    rows = re.findall(
+        r"^\| `([\w+-]+)` \| [\dto ]+ \| ([\d.]+) / ([\d.]+) \|",
+        text("docs/results.md").replace("\N{NO-BREAK SPACE}", " "),
+        re.MULTILINE,
+    )
+    assert len(rows) >= 15
+    for name, *printed in rows:
+        means = [groups[name].interval(score) for score in ("average_accuracy", "forgetting")]
+        assert [f"{mean.mean:.1f}" for mean in means if mean] == printed, name
+
+
 def test_the_pictures_and_the_table_are_those_of_the_results() -> None:
     from studies.readme_chart import METHODS, groups, pictures
 
