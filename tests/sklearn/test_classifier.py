@@ -24,10 +24,21 @@ def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
+def cannot_pass(estimator):
+    """Return the checks that an estimator may fail, with the reason."""
+    if estimator.method != "er":
+        return {}
+    return {
+        "check_methods_subset_invariance": "float32: on some CPUs a row alone is rounded otherwise "
+        "than among others, by more than the check's 1e-7"
+    }
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(
-    [StreamClassifier("ridge"), StreamClassifier("er", epochs=10, settings={"lr": 0.05})]
+    [StreamClassifier("ridge"), StreamClassifier("er", epochs=10, settings={"lr": 0.05})],
+    expected_failed_checks=cannot_pass,
 )
 def test_scikit_learns_checks_of_other_methods(estimator, check):
     check(estimator)
