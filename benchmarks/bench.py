@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.growth import weigh
+from benchmarks.growth import weigh, weigh_engines
 from benchmarks.peers import PEERS, Work, versions
 from benchmarks.timing import Call, interleaved, ratio_rows
 from dualmix.config.compose import compose
@@ -166,9 +166,13 @@ def steps(names: Iterable[str], rounds: int, against: Iterable[str] = ()) -> lis
     return ratio_rows("step", per_step, "floor", limits)
 
 
+HEAVY = ("er", "er+dualmix")
+"""Presets whose processes are weighed on both engines."""
+
+
 def engines(names: Iterable[str], rounds: int) -> list[Row]:
     """Measure the native engine: steps against torch's bare step, torch's own steps beside them;
-    bare steps of large images; answers against torch's.
+    bare steps of large images; answers and memory against torch's.
     """
     new, calls = (_images(BATCH, 7), _labels(BATCH, 7)), {"torch, bare step": floor()}
     calls["native, bare step"] = floor(engine="native")
@@ -189,9 +193,8 @@ def engines(names: Iterable[str], rounds: int) -> list[Row]:
     }
     taken = interleaved(answers, rounds)
     at_least = {"native": 2.0}
-    return rows + ratio_rows(
-        "engine, 500 answers", taken, "torch", at_least, inverse=True, atleast=True
-    )
+    rows += ratio_rows("engine, 500 answers", taken, "torch", at_least, inverse=True, atleast=True)
+    return rows + weigh_engines(HEAVY, few)
 
 
 def profile(rounds: int, *, repeats: int = 10) -> list[Row]:

@@ -7,16 +7,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.timing import ratio_rows
+from dualmix.config.compose import compose
 from dualmix.config.fields import Model
 from dualmix.errors import DualmixError
+from dualmix.learn.arithmetic import Engine
 from dualmix.learn.common import Parts
 from dualmix.learn.types import Placement
 from dualmix.registry import get_method
@@ -147,6 +150,33 @@ def weigh(rounds: int) -> list[Row]:
             continue
         low, ratio, high = (float(q) for q in np.quantile(ratios[name], [0.25, 0.5, 0.75]))
         rows.append(Row("memory", name, float(median), spread, ratio, low, high, 1.0, unit="MB"))
+    return rows
+
+
+def trained(preset: str, engine: Engine, *, steps: int = 30) -> float:
+    """Return the peak MB of this process, which must be a fresh one, once it has trained."""
+    settle(1)
+    method = compose(preset, {"data.name": "cifar100", "method.memory": 1000}).config.method
+    made = build(method, (3, 32, 32), seed=0, model=Model(engine=engine))
+    rng = generator(0, "trained")
+    for _ in range(steps):
+        made.observe(rng.integers(0, 256, (10, 3, 32, 32), dtype=np.uint8), rng.integers(0, 50, 10))
+    return resident(peak=True)
+
+
+def weigh_engines(presets: Iterable[str], rounds: int) -> list[Row]:
+    """Measure the peak memory of fresh processes that train, native against torch."""
+    rows = []
+    for preset in presets:
+        peaks: dict[str, list[float]] = {
+            f"{engine}, {preset}": [
+                _in_new_process(f"growth.trained({preset!r}, {engine!r})") for _ in range(rounds)
+            ]
+            for engine in ("torch", "native")
+        }
+        limits = {f"native, {preset}": 1.0}
+        weighed = ratio_rows("engine, memory", peaks, f"torch, {preset}", limits)
+        rows += [replace(row, unit="MB") for row in weighed]
     return rows
 
 

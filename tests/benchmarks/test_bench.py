@@ -105,6 +105,7 @@ def test_both_engines_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "MEMORY", 50)
     monkeypatch.setattr(bench, "SHAPE", (3, 8, 8))
     monkeypatch.setattr(bench, "LARGE", (3, 12, 12))
+    monkeypatch.setattr(bench, "HEAVY", ("er",))
     found = bench.bench(["engine"], rounds=2, methods=["er"])
     assert [(row.group, row.name, row.limit) for row in found] == [
         ("engine", "torch, bare step", None),
@@ -115,6 +116,8 @@ def test_both_engines_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         ("engine, 84 px", "native, bare step", None),
         ("engine, 500 answers", "torch", None),
         ("engine, 500 answers", "native", 2.0),
+        ("engine, memory", "torch, er", None),
+        ("engine, memory", "native, er", 1.0),
     ]
     assert all(row.median > 0 for row in found)
 

@@ -393,9 +393,10 @@ INLINE void taps_leave(const float *sums, long inputs, long lanes, long step, lo
 
 INLINE long inside_lanes(long inputs) { return round_up(inputs, W); }
 
-static long taps_gradient_space(long inputs, long outputs) {
-    const long lanes = round_up(inputs, LANES);
-    return GRID * (RUN * (lanes + outputs) + 3 * outputs * lanes + 4 * GAP);
+/* The sums in float64 come last: a single chain has none. */
+static long taps_gradient_space(long inputs, long outputs, long tiles) {
+    const long lanes = round_up(inputs, LANES), sums = tiles > CHAIN * RUN ? 2 : 0;
+    return GRID * (RUN * (lanes + outputs) + (1 + sums) * outputs * lanes + 4 * GAP);
 }
 
 INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, long outputs,
@@ -404,8 +405,8 @@ INLINE void taps_gradient_kind(const float *x, long inputs, const float *dy, lon
     const long lanes = inside_lanes(inputs), size = outputs * lanes;
     const long v_plane = RUN * lanes + GAP, m_plane = outputs * RUN + GAP;
     const long rows = kind == PICK ? SPACED : PHASES, dy_plane = rows * s->row;
-    double *sums = (double *)work;
-    float *chains = work + 2 * GRID * size, *v = chains + GRID * size, *m = v + GRID * v_plane;
+    float *chains = work, *v = chains + GRID * size, *m = v + GRID * v_plane;
+    double *sums = (double *)(m + GRID * m_plane);
     const int side = last_point(kind) + 1;
     for (long t = from; t < to; t += RUN) {
         const long some = to - t < RUN ? to - t : RUN;

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from contextlib import suppress
 from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -183,33 +182,30 @@ def library() -> ctypes.CDLL:
 
 class Space:
     """A piece of memory of at least so many floats, which goes back to be used again when nobody
-    holds it.
-
-    Fresh memory costs a page fault every 4 KiB, which is a tenth of a step; and the phases of a map
-    lie on many pages, so that large ones are asked for where the system has them."""
+    holds it: fresh memory costs a page fault every 4 KiB, which is a tenth of a step.
+    """
 
     KEPT = 3
-    PAGE = 1 << 21
     _free: ClassVar[list[mmap.mmap]] = []
     _lock: ClassVar[RLock] = (
         RLock()
     )  # a piece may come back while the same thread takes another one
 
     def __init__(self, floats: int) -> None:
-        wanted = 4 * floats + self.PAGE
+        wanted = 4 * floats
         with self._lock:
             fitting = [place for place, piece in enumerate(self._free) if len(piece) >= wanted]
             best = min(fitting, key=lambda place: len(self._free[place]), default=None)
-            self.piece = mmap.mmap(-1, wanted) if best is None else self._free.pop(best)
-        if best is None and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a kernel without large pages
-                self.piece.madvise(mmap.MADV_HUGEPAGE)
+            if best is not None:
+                self.piece = self._free.pop(best)
+                return
+            del self._free[:1]  # too small, though the largest: the new piece takes its place
+        self.piece = mmap.mmap(-1, wanted)
 
     @property
     def address(self) -> int:
-        """Where the memory begins: at a large page."""
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self.piece))
-        return -(-start // self.PAGE) * self.PAGE
+        """Where the memory begins: at a page."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.piece))
 
     def __del__(self) -> None:
         with self._lock:

@@ -36,7 +36,7 @@ static float *take(Arena *arena, long floats) {
 /* What a block writes in the forward pass. */
 typedef struct {
     const Shape *in, *out;
-    float *z1, *a1, *z2, *end, *zs; /* convolutions, activations, the block's result, shortcut */
+    float *z1, *z2, *zs, *end; /* convolutions, that of the shortcut, the block's result */
     Moments *m1, *m2, *ms;
 } Record;
 
@@ -53,7 +53,7 @@ static Moments *take_moments(Arena *arena, const Net *net, long channels) {
     return (Moments *)take(arena, 4 * net->groups * channels);
 }
 
-/* Lay out all maps in the arena. Without a tape only two results and four scratch maps exist. */
+/* Lay out all maps in the arena. Without a tape there are two results and two convolutions. */
 static void lay_out(const Net *net, Arena *arena, Plan *plan) {
     long height = net->height, width = net->width, shapes = 1, largest = 0;
     plan->shape[0] = shape_of(net->images, height, width);
@@ -77,9 +77,9 @@ static void lay_out(const Net *net, Arena *arena, Plan *plan) {
     const long edge = margin(&plan->shape[0]);
     take(arena, edge);
     plan->x = take(arena, net->channels * plane(&plan->shape[0]));
-    float *spare[5] = {0};
+    float *spare[4] = {0};
     if (!net->tape)
-        for (int i = 0; i < 5; i++) spare[i] = take(arena, largest);
+        for (int i = 0; i < 4; i++) spare[i] = take(arena, largest);
     const long first = net->stem * plane(&plan->shape[0]);
     plan->m = take_moments(arena, net, net->stem);
     plan->z = net->tape ? take(arena, first) : spare[0];
@@ -92,17 +92,17 @@ static void lay_out(const Net *net, Arena *arena, Plan *plan) {
         r->m2 = take_moments(arena, net, block->outputs);
         r->ms = block->project ? take_moments(arena, net, block->outputs) : 0;
         r->z1 = net->tape ? take(arena, size) : spare[0];
-        r->a1 = net->tape ? take(arena, size) : spare[1];
         r->z2 = net->tape ? take(arena, size) : spare[0];
         r->end = net->tape ? take(arena, size) : spare[2 + (b + 1) % 2];
-        r->zs = !block->project ? 0 : net->tape ? take(arena, size) : spare[4];
+        r->zs = !block->project ? 0 : net->tape ? take(arena, size) : spare[1];
     }
     take(arena, edge);
 }
 
-/* Scratch memory of both passes. */
+/* Scratch memory of both passes. No taps are transformed while gradients of taps are summed, so that
+ * both have the same place. */
 typedef struct {
-    float *u, *conv, *spaced, *map[3], *inside;
+    float *u, *conv, *sums, *spaced, *map[3], *inside;
 } Scratch;
 
 static void lay_out_scratch(const Net *net, const Plan *plan, int backward, Arena *arena,
@@ -110,7 +110,7 @@ static void lay_out_scratch(const Net *net, const Plan *plan, int backward, Aren
     const Shape *first = &plan->shape[0];
     long u = tap_plane(net->channels, net->stem);
     long conv = convolve_space(larger(net->channels, net->stem));
-    long slope = taps_gradient_space(net->channels, net->stem);
+    long slope = taps_gradient_space(net->channels, net->stem, first->tiles);
     long map = larger(net->channels, net->stem) * plane(first);
     long inside = round_up(larger(net->channels, net->stem), LANES) * PHASES * first->tiles;
     long spaced = 0;
@@ -120,14 +120,16 @@ static void lay_out_scratch(const Net *net, const Plan *plan, int backward, Aren
         const long in = block->inputs, out = block->outputs;
         u = larger(u, larger(tap_plane(out, out), tap_plane(in, out)));
         conv = larger(conv, convolve_space(larger(in, out)));
-        slope = larger(slope, larger(taps_gradient_space(out, out), taps_gradient_space(in, out)));
+        slope = larger(slope, taps_gradient_space(out, out, r->out->tiles));
+        slope = larger(slope, taps_gradient_space(in, out, r->in->tiles));
         map = larger(map, larger(in * plane(r->in), out * plane(r->out)));
         map = larger(map, in * plane(r->out));
         inside = larger(inside, round_up(out, LANES) * PHASES * r->out->tiles);
         if (block->stride == 2) spaced = larger(spaced, out * SPACED * r->in->row);
     }
-    w->u = take(arena, GRID * u);
-    w->conv = take(arena, backward ? larger(conv, slope) : conv);
+    conv = round_up(conv, LANES);
+    w->conv = w->sums = take(arena, backward ? larger(conv + GRID * u, slope) : conv + GRID * u);
+    w->u = w->conv + conv;
     take(arena, margin(first));
     w->spaced = take(arena, spaced);
     w->inside = take(arena, backward ? inside : 0);
@@ -185,9 +187,9 @@ static void forward(const Net *net, const Layer *layer, const float *x, const in
         const float *add = in;
         u = taps_for(taps_of(layer), b->inputs, b->outputs, 0, r->in, w->u);
         step(in, b, 0, &u, r, &AS_IT_IS, w, r->z1);
-        norm_forward(r->z1, 0, 1, b->outputs, r->out, groups, training, layer++, r->m1, r->a1);
+        norm_forward(r->z1, 0, 1, b->outputs, r->out, groups, training, layer++, r->m1, w->map[0]);
         u = taps_for(taps_of(layer), b->outputs, b->outputs, 0, r->out, w->u);
-        step(r->a1, b, 1, &u, r, &AS_IT_IS, w, r->z2);
+        step(w->map[0], b, 1, &u, r, &AS_IT_IS, w, r->z2);
         const Layer *second = layer++;
         if (b->project) {
             const float *picked = shortcut(in, b, r, w->map[0]);
@@ -212,9 +214,9 @@ static void slopes(const Net *net, const float *x, long inputs, const float *dz,
         const Taps dw = slope_of(layer, n * inputs * outputs * size * size);
         if (size == 3)
             taps_gradient(w->inside, inputs, dz, outputs, s, n * tiles, (n + 1) * tiles, kind, dw,
-                          w->conv);
+                          w->sums);
         else
-            mix_gradient(w->inside, inputs, dz, outputs, s, n * tiles, (n + 1) * tiles, dw, w->conv);
+            mix_gradient(w->inside, inputs, dz, outputs, s, n * tiles, (n + 1) * tiles, dw, w->sums);
     }
 }
 
@@ -233,7 +235,8 @@ static void block_back(const Net *net, const Block *b, const Record *r, const fl
     const long out = b->outputs;
     const Shape *s = r->out;
     norm_slopes(net, map[0], r->end, 1, r->z2, out, s, layer + 1, r->m2, map[1]);
-    slopes(net, r->a1, out, map[1], out, s, PLAIN, 3, layer + 1, w);
+    norm_again(r->z1, out, s, groups_of(net), layer, r->m1, map[2]);
+    slopes(net, map[2], out, map[1], out, s, PLAIN, 3, layer + 1, w);
     Source u = taps_for(turned(taps_of(layer + 1)), out, out, 1, s, w->u);
     convolve(map[1], out, &u, out, map[2], s, PLAIN, &AS_IT_IS, w->conv);
     norm_slopes(net, map[2], 0, 1, r->z1, out, s, layer, r->m1, map[2]);
@@ -350,7 +353,7 @@ static void evaluate(const Net *net, const Folded *f, const float *x, const int6
         const Record *r = &plan->record[n];
         const Folded *one = ++f, *two = ++f;
         finish = (Finish){one->shift, 0, 1};
-        step(in, b, 0, &one->taps, r, &finish, w, r->a1);
+        step(in, b, 0, &one->taps, r, &finish, w, w->map[1]);
         finish = (Finish){two->shift, in, 1};
         if (b->project) {
             const Folded *three = ++f;
@@ -358,7 +361,7 @@ static void evaluate(const Net *net, const Folded *f, const float *x, const int6
             mix_channels(shortcut(in, b, r, w->map[0]), b->inputs, t, b->outputs, r->zs, r->out);
             finish.add = r->zs;
         }
-        step(r->a1, b, 1, &two->taps, r, &finish, w, r->end);
+        step(w->map[1], b, 1, &two->taps, r, &finish, w, r->end);
         in = r->end;
     }
     pool(in, net->block[net->blocks - 1].outputs, plan->record[net->blocks - 1].out, features);

@@ -88,7 +88,8 @@ class _Pass:
         """Return the features and the maps, which a backward pass needs if there is a tape."""
         native, net = library(), self.net
         net.tape = tape
-        maps, scratch = Space(native.dm_maps_space(net)), Space(native.dm_scratch_space(net, 0))
+        maps = Space(native.dm_maps_space(net))
+        scratch = Space(native.dm_scratch_space(net, tape))  # the backward pass takes it next
         out = torch.empty(net.images, self.features)
         native.dm_forward(
             net,

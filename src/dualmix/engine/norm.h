@@ -63,17 +63,27 @@ static Pair moments_of(const float *x, const Shape *s, long from, long to) {
     return totals(&tally);
 }
 
+/* A batch-norm as a scale and a shift of x. */
+typedef struct {
+    float scale, shift;
+} Line;
+
+INLINE Line line_of(const Layer *layer, long c, Moments m) {
+    const double scale = layer->scale[c] * m.steep;
+    return (Line){(float)scale, (float)(layer->shift[c] - m.mean * scale)};
+}
+
 /* How a gradient dy reaches the result of a batch-norm, behind which there is a ReLU: with the
  * output `end` of the ReLU at hand (a residual sum came between), or from x itself. */
 typedef struct {
     const float *end;
     int relu;
-    float scale, shift;
+    Line line;
 } Gate;
 
 INLINE vf gated(vf dy, vf x, const float *end, const Gate *gate) {
     if (end) return keep(dy, alive(load(end)));
-    return gate->relu ? keep(dy, alive(x * gate->scale + gate->shift)) : dy;
+    return gate->relu ? keep(dy, alive(x * gate->line.scale + gate->line.shift)) : dy;
 }
 
 /* Sums of the gated dy and of dy * x. What `end` gates is also written back: the shortcut
@@ -100,12 +110,12 @@ static Pair slopes_of(float *dy, const float *x, const Gate *gate, const Shape *
 }
 
 /* y = x * scale + shift, plus `add`, cut off below 0, for the tiles [from, to) of a channel. */
-static void normalise(const float *x, const float *add, int relu, float scale, float shift,
-                      const Shape *s, long from, long to, float *y) {
+static void normalise(const float *x, const float *add, int relu, Line line, const Shape *s,
+                      long from, long to, float *y) {
     for (int phase = 0; phase < PHASES; phase++) {
         const long at = phase * s->row;
         for (long t = from; t < to; t += W) {
-            vf v = load(x + at + t) * scale + shift;
+            vf v = load(x + at + t) * line.scale + line.shift;
             if (add) v += load(add + at + t);
             if (relu) v = positive(v);
             if (s->ragged) v = keep(v, inside(s, phase, t));
@@ -136,11 +146,20 @@ static void norm_forward(const float *x, const float *add, int relu, long channe
                 layer->var[c] = (float)((1 - m) * layer->var[c] + m * fair);
             }
             now.steep = 1 / sqrt(now.steep + layer->eps);
-            const double scale = layer->scale[c] * now.steep;
-            normalise(channel, add ? add + c * plane(s) : 0, relu, (float)scale,
-                      (float)(layer->shift[c] - now.mean * scale), s, from, to, y + c * plane(s));
+            normalise(channel, add ? add + c * plane(s) : 0, relu, line_of(layer, c, now), s, from,
+                      to, y + c * plane(s));
             moments[c * groups.count + g] = now;
         }
+}
+
+/* The same result once more, from the moments of the first time: cheaper than keeping it. */
+static void norm_again(const float *x, long channels, const Shape *s, Groups groups,
+                       const Layer *layer, const Moments *moments, float *y) {
+    const long tiles = s->down * s->across;
+    for (long c = 0; c < channels; c++)
+        for (long g = 0; g < groups.count; g++)
+            normalise(x + c * plane(s), 0, 1, line_of(layer, c, moments[c * groups.count + g]), s,
+                      groups.first[g] * tiles, groups.first[g + 1] * tiles, y + c * plane(s));
 }
 
 /* From the gradient of y to that of x, which may replace it. With `end` the ReLU is that of a block,
@@ -157,9 +176,7 @@ static void norm_backward(float *dy, const float *end, int relu, const float *x,
             const long from = groups.first[g] * tiles, to = groups.first[g + 1] * tiles;
             const double count = (double)((groups.first[g + 1] - groups.first[g]) * pixels);
             const Moments now = moments[c * groups.count + g];
-            const double scale = layer->scale[c] * now.steep;
-            const Gate gate = {end ? end + at : 0, relu, (float)scale,
-                               (float)(layer->shift[c] - now.mean * scale)};
+            const Gate gate = {end ? end + at : 0, relu, line_of(layer, c, now)};
             const Pair sums = slopes_of(dy + at, x + at, &gate, s, from, to);
             const double across = (sums.two - now.mean * sums.one) * now.steep;
             if (apart) {
@@ -170,16 +187,16 @@ static void norm_backward(float *dy, const float *end, int relu, const float *x,
             /* The two corrections take out what a batch-norm cannot see, a shift and a scale of x, and
              * later sums over all pixels rely on that. So their factors are kept in two floats each:
              * the rounding of a single one would be the same in every pixel and add up. */
-            const double by_x = training ? -gate.scale * across / count * now.steep : 0;
-            const double rest = training ? -gate.scale * sums.one / count - by_x * now.mean : 0;
+            const double by_x = training ? -gate.line.scale * across / count * now.steep : 0;
+            const double rest = training ? -gate.line.scale * sums.one / count - by_x * now.mean : 0;
             const float x_high = (float)by_x, x_low = (float)(by_x - x_high);
             const float high = (float)rest, low = (float)(rest - high);
-            const Gate left = {0, relu && !end, gate.scale, gate.shift};
+            const Gate left = {0, relu && !end, gate.line};
             for (int phase = 0; phase < PHASES; phase++)
                 for (long t = from; t < to; t += W) {
                     const long place = at + phase * s->row + t;
                     const vf here = load(x + place);
-                    vf v = gated(load(dy + place), here, 0, &left) * gate.scale;
+                    vf v = gated(load(dy + place), here, 0, &left) * gate.line.scale;
                     if (training) v += (here * x_high + high) + (here * x_low + low);
                     if (s->ragged) v = keep(v, inside(s, phase, t));
                     if (t + W > to) v = pick(before(t, to), v, load(dx + place));

@@ -4,7 +4,7 @@ finetuning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from dualmix.learn.network import Classifier
 
 Forward = Literal["separate", "joint", "pooled", "still"]
+
+AT_ONCE = 20
+"""Images whose passes share a call of the native engine: each call transforms all weights, and all
+maps of a call are kept until its backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +226,7 @@ class SeparatePasses:
     """A forward and a backward pass for each batch: batch-norm sees each batch alone.
 
     Passes wait until a rule must see what they leave, or the step ends. The native engine makes
-    those that wait in one call.
+    those that wait in calls of up to `AT_ONCE` images.
 
     Parameters
     ----------
@@ -258,12 +262,20 @@ class SeparatePasses:
         for frozen, run in groupby(self.waiting, lambda one: one.frozen):
             batches = list(run)
             with frozen_bn(self.model) if frozen else nullcontext():
-                if self.model.engine == "native":
-                    self._pass(batches)
-                else:
-                    for one in batches:
-                        self._pass([one])
+                for call in self._calls(batches):
+                    self._pass(call)
         self.waiting.clear()
+
+    def _calls(self, batches: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
+        """Yield the batches that share a call: on torch each by itself."""
+        most = AT_ONCE if self.model.engine == "native" else 0
+        call: list[_Waiting] = []
+        for one in batches:
+            if call and sum(len(other.batch) for other in call) + len(one.batch) > most:
+                yield call
+                call = []
+            call.append(one)
+        yield call
 
     def _pass(self, batches: Sequence[_Waiting]) -> None:
         x = [one.batch.x for one in batches]
