@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+import torch
 
 import dualmix
 from dualmix.errors import InputError, StoreError
@@ -110,3 +111,15 @@ def test_what_is_no_file_for_a_learner_is_said(learner):
             dualmix.load(odd)
     with pytest.raises(StoreError, match=r"Only a learner .* not 3"):
         dualmix.to_bytes(3)
+
+
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "embed"])
+def test_weights_that_grew_beyond_float32_are_named_as_a_cause(ask):
+    learner = dualmix.create("er", shape=(3, 8, 8), memory=8)
+    x = np.random.default_rng(0).integers(0, 256, (2, 3, 8, 8), dtype=np.uint8)
+    learner.observe(x, [0, 1])
+    with torch.no_grad():
+        for weights in learner.network.parameters():
+            weights.mul_(1e30)
+    with pytest.raises(InputError, match=r"not finite.*smaller learning rate"):
+        getattr(learner, ask)(x)

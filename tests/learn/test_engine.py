@@ -29,13 +29,14 @@ TINY = 1e-3
 """A learning rate at which rounding does not grow into another learner within a few steps."""
 
 
-def losses(name: str, engine: str) -> list[float]:
+def losses(name: str, engine: str, *, frozen: bool = False) -> list[float]:
     known = get_method(presets()[name].kind).model_fields
     small = {"lr": TINY, "memory": 12}
     values = {f"method.{part}": value for part, value in small.items() if part in known}
     values["model.engine"] = engine
     method = compose(name, values).config.method
-    learner = build(method, SHAPE, seed=1, model=Model(width=3, engine=engine))
+    model = Model(width=3, engine=engine, frozen=frozen)
+    learner = build(method, SHAPE, seed=1, model=model)
     rng = np.random.default_rng(0)
     return [
         float(learner.observe(rng.integers(0, 256, (5, *SHAPE), dtype=np.uint8), y))
@@ -56,6 +57,13 @@ def losses(name: str, engine: str) -> list[float]:
 @pytest.mark.slow
 def test_a_method_learns_alike_on_both_engines(name: str) -> None:
     np.testing.assert_allclose(losses(name, "native"), losses(name, "torch"), rtol=2e-3)
+
+
+@needs_engine
+@pytest.mark.parametrize("name", sorted(n for n, found in presets().items() if n == found.kind))
+def test_a_method_learns_alike_on_both_engines_with_a_frozen_backbone(name: str) -> None:
+    native, torchs = (losses(name, engine, frozen=True) for engine in ("native", "torch"))
+    np.testing.assert_allclose(native, torchs, rtol=2e-3)
 
 
 QUICK = ("a_seed_decides_everything", "a_batch_of_one_works")
@@ -147,12 +155,15 @@ def test_statistics_follow_separate_passes_in_their_order() -> None:
 
 
 @needs_engine
-def test_each_gradient_is_the_one_of_torch() -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+def test_each_gradient_is_the_one_of_torch(frozen: bool) -> None:
     x = torch.from_numpy(np.random.default_rng(3).random((4, *SHAPE), dtype=np.float32))
     y = torch.tensor([0, 2, 1, 0])
     rows = {}
     for engine in ("torch", "native"):
-        model = Classifier(SHAPE, classes=3, width=3, mean=(0.4,), std=(0.3,), engine=engine)
+        model = Classifier(
+            SHAPE, classes=3, width=3, mean=(0.4,), std=(0.3,), engine=engine, frozen=frozen
+        ).eval()
         rows[engine] = each_gradient(model, Batch(x, y))
     largest = rows["torch"].abs().max()
     torch.testing.assert_close(rows["native"], rows["torch"], rtol=0, atol=float(largest) * 1e-4)

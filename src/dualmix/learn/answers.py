@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
     from dualmix.learn.network import Classifier
 
+NOT_FINITE = (
+    "What the model computes from these rows is not finite: scale the rows; if they are ordinary, "
+    "training diverged, so go back to an earlier save and use a smaller learning rate."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
@@ -76,6 +81,8 @@ class Answers:
         raw = as_rows(x, self.network.shape)
         with torch.no_grad():
             parts = [self.network.embed(self.network.pixels(part)) for part in raw.split(CHUNK)]
+        if any(bool(part.isnan().any()) for part in parts):
+            raise InputError(NOT_FINITE)
         return torch.cat(parts).cpu().numpy()
 
     def _parts(self, x: ImagesLike) -> list[Tensor]:
@@ -86,13 +93,13 @@ class Answers:
         with torch.no_grad():
             parts = [self.score(self.network.pixels(part))[:, :seen] for part in raw.split(CHUNK)]
         if any(bool(part.isnan().any()) for part in parts):
-            raise InputError("The scores of these rows are no numbers: scale the rows.")
+            raise InputError(NOT_FINITE)
         return parts
 
     def _probabilities(self, x: ImagesLike) -> Tensor:
         said = torch.cat(self._parts(x)).float().softmax(1).cpu()
         if bool(said.isnan().any()):
-            raise InputError("The scores of these rows are beyond float32: scale the rows.")
+            raise InputError(NOT_FINITE)
         return said
 
     def _or_unknown(self, columns: Tensor, sure: Any, unknown: int | str | None) -> Labels:

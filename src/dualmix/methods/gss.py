@@ -132,6 +132,9 @@ def _each_gradient_natively(model: Classifier, batch: Batch) -> Tensor:
         return error @ model.weight.detach()
 
     with torch.no_grad():
+        if model.frozen:
+            features_gradient(model.embed(batch.x))
+            return torch.cat([part.flatten(1) for part in head], 1)
         parts = engine.each_gradient(backbone, model.normalised(batch.x), features_gradient)
     return torch.cat([part.flatten(1) for part in (*head, *parts)], 1)
 

@@ -93,6 +93,11 @@ def read_grid(path: Path) -> list[Job]:
         raise ConfigError(
             f"In the grid file {path}, seeds is a number or a list, grid and values are settings."
         )
+    if isinstance(seeds, int) and (isinstance(seeds, bool) or not 1 <= seeds <= MOST_RUNS):
+        raise ConfigError(
+            f"In the grid file {path}, seeds is {seeds}: say how many, from 1 to {MOST_RUNS:,}, or "
+            "list them."
+        )
     for name, choices in axes.items():
         if not isinstance(choices, list):
             raise ConfigError(f"In the grid file {path}, {name} needs a list of values.")
