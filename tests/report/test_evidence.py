@@ -105,6 +105,15 @@ def test_the_figure_says_what_is_missing(tmp_path: Path) -> None:
     assert "--seeds 3" in figure.command
 
 
+def test_the_figure_names_the_rungs_of_the_native_engine(tmp_path: Path) -> None:
+    run_rung(tmp_path, "er", [10.0, 12.0])
+    native = {**RUNGS["weights"].settings(), "model.engine": "native"}
+    accurate(tmp_path, RUNGS["weights"].preset, [11.0, 14.0], native)
+    figure = ladder(ladder_steps(Matching(read(tmp_path))))
+    assert "weights +1.5 over er (2 seeds)." in figure.says
+    assert " on torch: weights (seeds 0, 1); er, one-mean (seeds 0, 1)." in figure.caption
+
+
 def read_empty(root: Path) -> Collection:
     root.mkdir(exist_ok=True)
     return read(root)

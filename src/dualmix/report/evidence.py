@@ -111,6 +111,8 @@ class Step:
     ----------
     difference, forgetting
         In points of accuracy and of forgetting after the last task, over the seeds that both have.
+    native_seeds
+        Seeds of its runs on the native engine.
     """
 
     rung: Rung
@@ -118,6 +120,7 @@ class Step:
     difference: metrics.Interval | None
     forgetting: metrics.Interval | None
     seeds: tuple[int, ...]
+    native_seeds: tuple[int, ...]
 
     @property
     def command(self) -> str:
@@ -142,7 +145,8 @@ def ladder_steps(matching: Matching) -> list[Step]:
             gains = [
                 _paired(group, base, score, seeds) for score in ("average_accuracy", "forgetting")
             ]
-        steps.append(Step(rung, accuracy, gains[0], gains[1], seeds))
+        native = group.native_seeds if group else ()
+        steps.append(Step(rung, accuracy, gains[0], gains[1], seeds, native))
     return steps
 
 

@@ -22,7 +22,7 @@ from dualmix.report.charts import (
     spread,
 )
 from dualmix.report.evidence import Step
-from dualmix.report.words import counted
+from dualmix.report.words import counted, native_sentence
 
 PARTS = {
     "From er to er+dualmix": ("ladder",),
@@ -51,6 +51,7 @@ def ladder(steps: Sequence[Step]) -> Figure:
         "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "
         "do not have. Right, or below: the accuracy itself. "
         f"{'; '.join(f'{name}: {what}' for name, what in WEIGHTINGS.items())}."
+        + native_sentence((step.rung.name, step.native_seeds) for step in steps)
     )
     return Figure(
         "ladder",

@@ -24,7 +24,7 @@ from dualmix.report.evidence import SourceTable, Step, ladder_steps, source_tabl
 from dualmix.report.matching import Matching
 from dualmix.report.paired_tests import PairedTest, paired_tests
 from dualmix.report.streams import Stream, streams
-from dualmix.report.words import SCORE_NAMES, Score
+from dualmix.report.words import SCORE_NAMES, Score, native_sentence
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Content, Group
 
@@ -261,16 +261,12 @@ def _table(
 
 
 def _native(groups: Iterable[Group | None]) -> str:
-    """Return a sentence on cells with runs of the native engine, which rounds otherwise."""
-    seeds = {
-        f"{group.label}, {group.content.title}, M = {group.memory or 0}": [
-            run.seed for run in group.runs if run.settings.get("model.engine") == "native"
-        ]
+    """Return a sentence on cells with runs of the native engine."""
+    return native_sentence(
+        (f"{group.label}, {group.content.title}, M = {group.memory or 0}", group.native_seeds)
         for group in groups
         if group
-    }
-    some = [f"{cell} (seeds {', '.join(map(str, s))})" for cell, s in seeds.items() if s]
-    return f" On the native engine, the rest on torch: {'; '.join(some)}." if some else ""
+    )
 
 
 def _cell(

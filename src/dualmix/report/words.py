@@ -112,3 +112,16 @@ def interval_text(interval: metrics.Interval | Published | None, digits: int = 1
     else:
         mean, half = interval
     return f"{mean:.{digits}f}" if half is None else f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def native_sentence(places: Iterable[tuple[str, Sequence[int]]]) -> str:
+    """Return a sentence that names the places of a table or figure with runs of the native engine,
+    and their seeds; nothing if there are none.
+
+    Examples
+    --------
+    >>> native_sentence([("er", (0, 2)), ("mir", ())])
+    ' On the native engine, the rest on torch: er (seeds 0, 2).'
+    """
+    some = [f"{name} (seeds {', '.join(map(str, seeds))})" for name, seeds in places if seeds]
+    return f" On the native engine, the rest on torch: {'; '.join(some)}." if some else ""

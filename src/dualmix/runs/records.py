@@ -130,6 +130,11 @@ class Group:
         """Seeds of the runs, in their order."""
         return tuple(run.seed for run in self.runs)
 
+    @property
+    def native_seeds(self) -> tuple[int, ...]:
+        """Seeds of the runs on the native engine, which rounds otherwise than torch."""
+        return tuple(run.seed for run in self.runs if run.settings.get("model.engine") == "native")
+
     @cached_property
     def tasks(self) -> int:
         """Tasks of the stream."""
