@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
 
 from dualmix.errors import ConfigError
-from dualmix.plugins import PREFIX, code_of, load_entry
+from dualmix.plugins import PREFIX, code_of, load_entry, read_codes
 from dualmix.settings import Settings, Source
 
 if TYPE_CHECKING:
@@ -322,6 +322,7 @@ def load_plugin(path: Path | str) -> None:
     for method in _METHODS.values():
         if method.__module__ == name:
             code_of(method)  # now, before the file is edited
+    read_codes(name)
 
 
 def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:
