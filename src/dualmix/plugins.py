@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from dualmix.errors import ConfigError
+from dualmix.errors import ConfigError, quoted
 
 PREFIX = "dualmix_plugin_"
 """How the modules of plugin files are called."""
@@ -123,7 +123,7 @@ def load_entry(point: EntryPoint, what: str) -> None:
     except Exception as fault:
         raise ConfigError(
             f"The installed {what} {point.name!r} ({point.value}) cannot be loaded: "
-            f"{type(fault).__name__}: {fault}: mend or remove the package that brings it."
+            f"{quoted(fault)}: mend or remove the package that brings it."
         ) from fault
 
 
@@ -149,6 +149,12 @@ def _read(owner: str, part: Any) -> Code:
                 whole = inner.name == "__init__.py"
                 waiting.append((name if whole else name.rpartition(".")[0], loaded, inner))
     return Code(files, package)
+
+
+def is_users(file: str) -> bool:
+    """Whether code is neither the package's nor an installed library's."""
+    path = Path(file)
+    return path.is_file() and not _installed(path) and not path.is_relative_to(OWN)
 
 
 def _file(module: ModuleType | None) -> Path | None:
