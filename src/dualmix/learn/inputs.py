@@ -108,14 +108,26 @@ def as_pixels(x: ImagesLike, shape: Shape) -> Tensor:
 
 
 def as_array(given: Any, what: str) -> np.ndarray[Any, Any]:
-    """Return what may be one array, but for masked ones."""
+    """Return what may be one array, but for masked ones and for what numpy would change: numbers
+    beside text, and text that ends with a NUL.
+    """
     if _masked(given):
         raise InputError(
             f"{what} are a masked array, and a learner knows no masks: give an ordinary array of "
             "the rows that count."
         )
     try:
+        flat = isinstance(given, Sequence) or (
+            isinstance(given, np.ndarray) and given.dtype.kind == "O" and given.ndim == 1
+        )
+        texts = [isinstance(one, str) for one in given] if flat else []
+        if any(texts) and not all(texts):
+            raise InputError(f"{what} are numbers and text in one batch: use one kind of label.")
+        if any(texts) and any(one.endswith("\0") for one in given):
+            raise InputError(f"{what} end with a NUL character, which numpy drops: rename them.")
         return np.asarray(given)
+    except InputError:
+        raise
     except Exception as fault:  # any class may have an __array__ of its own
         raise InputError(
             f"{what} cannot be read as one array ({quoted(fault)}): give rows of one shape."
@@ -202,8 +214,6 @@ def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
     count
         How many there must be.
     """
-    if isinstance(y, Sequence) and len({isinstance(label, str) for label in y}) > 1:
-        raise InputError("Labels are numbers and text in one batch: use one kind of label.")
     if isinstance(y, torch.Tensor):
         y = _dense(y, "Labels")
         y = (y.double() if y.is_floating_point() else y).detach().cpu().numpy()
@@ -214,9 +224,6 @@ def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
             if count is not None
             else f"Labels must be a flat list, but their shape is {array.shape}."
         )
-    listed = isinstance(y, Sequence) or (isinstance(y, np.ndarray) and y.dtype.kind == "O")
-    if listed and any(isinstance(label, str) and label.endswith("\0") for label in y):
-        raise InputError("A label ends with a NUL character, which numpy drops: rename it.")
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):
         array = array.astype(np.str_)
     if array.dtype.kind == "f":
