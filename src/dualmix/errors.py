@@ -55,6 +55,18 @@ def worded(text: str) -> str:
     return _FLAG.sub(lambda m: m[1] or ("" if _flat.get() else m[2] or ""), text)
 
 
+def quoted(fault: BaseException) -> str:
+    """Return what a fault of other code says, in one line.
+
+    Examples
+    --------
+    >>> quoted(ValueError("no number\\nin row 3"))
+    'ValueError: no number'
+    """
+    said = str(fault).strip().partition("\n")[0][:300]
+    return f"{type(fault).__name__}: {said}" if said else type(fault).__name__
+
+
 class DualmixError(Exception):
     """Base of all faults that are not bugs; the command line prints it and exits with 2.
 

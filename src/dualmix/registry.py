@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
 
-from dualmix.errors import ConfigError
-from dualmix.plugins import PREFIX, code_of, load_entry
+from dualmix.errors import ConfigError, quoted
+from dualmix.plugins import PREFIX, code_of, load_entry, read_codes
 from dualmix.settings import Settings, Source
 
 if TYPE_CHECKING:
@@ -316,12 +316,11 @@ def load_plugin(path: Path | str) -> None:
     except ConfigError:
         raise
     except (Exception, SystemExit) as fault:
-        raise ConfigError(
-            f"The plugin {path} cannot be loaded: {type(fault).__name__}: {fault}."
-        ) from fault
+        raise ConfigError(f"The plugin {path} cannot be loaded: {quoted(fault)}.") from fault
     for method in _METHODS.values():
         if method.__module__ == name:
             code_of(method)  # now, before the file is edited
+    read_codes(name)
 
 
 def nearest(name: str, valid: Iterable[str], prefix: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,39 @@ def test_several_runs_side_by_side_and_their_steps(
     rows = json.loads(out)
     assert [row["average_accuracy"] for row in rows] == shares
     assert [step["step"] for step in rows[0]["steps"]] == [2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "value"),
+    [
+        ("scores.json", "average_accuracy", 10**400),
+        ("scores.json", "average_accuracy", 0.123),
+        ("times.json", "train_seconds", "9"),
+        ("plan.json", "tasks", "x"),
+    ],
+)
+def test_a_run_without_sums_is_not_believed(
+    done: Folder, dualmix_: Command, tmp_path: Path, name: str, part: str, value: Any
+) -> None:
+    """As runs of earlier versions are, and as whoever writes the sums too can make them."""
+    folder = Path(shutil.copytree(done.path, tmp_path / done.path.name))
+    (folder / "sums.json").unlink()
+    record = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps({**record, part: value}))
+    code, out, err = dualmix_("show", folder)
+    assert (code, out) == (2, "") and f"{folder.name} cannot be shown: " in err
+
+
+def test_a_configuration_that_is_nested_too_deep(
+    done: Folder, dualmix_: Command, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(done.path, tmp_path / done.path.name))
+    (folder / "sums.json").unlink()
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    (folder / "config.json").write_text(f'{{"key": "k", "label": "l", "config": {deep}}}')
+    assert dualmix_("show", folder)[0] == 0
+    code, _, err = dualmix_("compare", done.path, folder)
+    assert code == 2 and "cannot be compared" in err
 
 
 def test_steps_that_were_not_logged(done: Folder, dualmix_: Command) -> None:

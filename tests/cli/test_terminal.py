@@ -14,7 +14,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from dualmix import cli
+from dualmix import cli, registry
 from dualmix.cli.terminal import asked_to_stop, make_console, printable
 from tests.kit import heeded
 
@@ -157,6 +157,7 @@ def test_what_nobody_foresaw_is_one_sentence_unless_it_is_debugged(
         raise fault
 
     monkeypatch.setattr(cli, "_dispatch", fail)
+    monkeypatch.setattr("dualmix.plugins.is_users", lambda file: False)
     monkeypatch.delenv("DUALMIX_DEBUG")
     answered, out, err = dualmix_("status")
     assert (answered, out) == (code, "")
@@ -164,3 +165,24 @@ def test_what_nobody_foresaw_is_one_sentence_unless_it_is_debugged(
     monkeypatch.setenv("DUALMIX_DEBUG", "1")
     with pytest.raises(type(fault)):
         cli.main(["status"])
+
+
+def test_a_fault_of_a_plugin_is_told_as_one(
+    dualmix_: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DUALMIX_DEBUG")
+    path = tmp_path / "own.py"
+    path.write_text("raise ValueError('first' + '\\nmore' * 50)")
+    code, _, err = dualmix_("methods", "--plugin", path)
+    assert code == 2 and "own.py cannot be loaded: ValueError: first." in err
+    assert err.count("\n") == 1
+    path.write_text(
+        "from dualmix import ER, register\n"
+        "@register('failing')\n"
+        "class Failing(ER):\n"
+        "    def build(self, model, rng):\n"
+        "        raise KeyError('mine')\n"
+    )
+    code, _, err = dualmix_("run", "failing", "--plugin", path, "--quiet")
+    registry._METHODS.pop("failing"), registry._PRESETS.pop("failing")
+    assert code == 2 and f"{path} fails in line 5: KeyError: 'mine'" in err

@@ -16,6 +16,7 @@ import dualmix
 from dualmix import registry
 from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
+from dualmix.learn import backbones
 from dualmix.plugins import Code, code_of
 from dualmix.registry import load_plugin, presets
 
@@ -96,6 +97,13 @@ def test_an_edit_of_the_file_gives_another_key(tmp_path: Path) -> None:
         ("import pack.inner", "", "pack/inner.py"),
         ("from pack import inner", "", "pack/inner.py"),
         ("from library import FACTOR", "", "below/library.py"),
+        ("", "from library import FACTOR", "below/library.py"),
+        ("from pack.lazy import near", "", "pack/inner.py"),
+        ("from pack.lazy import far", "", "pack/deep/last.py"),
+        ("from pack.deep.lazy import up", "", "pack/inner.py"),
+        ("import importlib", "importlib.import_module('helper')", "helper.py"),
+        ("FACTOR = __import__('helper').FACTOR", "", "helper.py"),
+        ("", "exec(open('helper.py').read())", "helper.py"),
     ],
 )
 def test_an_edit_of_what_it_imports_gives_another_key(
@@ -105,7 +113,13 @@ def test_an_edit_of_what_it_imports_gives_another_key(
         (tmp_path / folder).mkdir()
     (tmp_path / "middle.py").write_text("from helper import FACTOR\n")
     (tmp_path / "other.py").write_text("FACTOR = 1\n")
-    for name in ("helper.py", "pack/__init__.py", "pack/inner.py", "below/library.py"):
+    (tmp_path / "pack/deep").mkdir()
+    (tmp_path / "pack/lazy.py").write_text(
+        "def near():\n    from .inner import FACTOR\ndef far():\n    from pack.deep import last\n"
+    )
+    (tmp_path / "pack/deep/lazy.py").write_text("def up():\n    from ..inner import FACTOR\n")
+    plain = ("helper.py", "pack/__init__.py", "pack/inner.py", "pack/deep/last.py")
+    for name in (*plain, "below/library.py"):
         (tmp_path / name).write_text("FACTOR = 1\n")
     path = written(tmp_path / "own.py", imports, lazily)
     first = key(path, tmp_path, tmp_path / "below")
@@ -113,6 +127,55 @@ def test_an_edit_of_what_it_imports_gives_another_key(
     assert key(path, tmp_path, tmp_path / "below") == first
     (tmp_path / helper).write_text("FACTOR = 2\n")
     assert key(path, tmp_path, tmp_path / "below") != first
+
+
+def test_two_helpers_that_change_places_give_another_key(tmp_path: Path) -> None:
+    keys = []
+    for first, second in ((1, 2), (2, 1)):
+        for folder, factor in (("one", first), ("two", second)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / "rule.py").write_text(f"FACTOR = {factor}\n")
+        path = written(tmp_path / "own.py", "from one.rule import FACTOR\nimport two.rule")
+        keys.append(key(path, tmp_path))
+    assert keys[0] != keys[1]
+
+
+def test_a_file_among_installed_packages_counts_unless_a_distribution_brings_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    path = tmp_path / "site-packages" / "own.py"
+    assert key(written(path)) != key(written(path, factor="2"))
+
+
+NETWORK = """
+import torch
+from dualmix import register_backbone
+
+@register_backbone("{name}")
+def made(shape, hidden):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.{layer}())
+"""
+
+
+def test_the_code_of_a_backbone_is_part_of_the_key(tmp_path: Path) -> None:
+    keys = []
+    for layer in ("ReLU", "Tanh"):
+        path = tmp_path / "net.py"
+        name = f"edited-{layer}"
+        path.write_text(NETWORK.format(name=name, layer=layer))
+        load_plugin(path)
+        composed = compose("er", {"model.name": name})
+        assert composed.config.code().where() == str(path)
+        keys.append(composed.config.key("data"))
+        assert keys[-1] == composed.config.key("data", composed.config.code().identity())
+        learner = dualmix.create("er", (1, 4, 4), memory=2, model=name)
+        saved = dualmix.to_bytes(learner)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delitem(backbones._MAKERS, name)
+            with pytest.raises(ConfigError, match=str(path)):
+                dualmix.load(saved)
+    assert len({*keys}) == 2
 
 
 def test_the_packages_own_methods_have_no_code_in_their_keys() -> None:
@@ -131,6 +194,43 @@ def test_a_class_without_a_file(tmp_path: Path) -> None:
         exec(text, room)
         found.append(code_of(room["Own"]).identity())
     assert found[0] == found[2] != found[1]
+
+
+CONSOLE = """
+LIMIT = 1
+def helper(x):
+    return x * 2
+class Base(ER):
+    def rule(self):
+        return 3
+class Own(Base):
+    bonus: int = setting(5, "more")
+    @property
+    def sized(self):
+        return [number for number in range(7)]
+    def build(self, model, rng):
+        return helper(min(LIMIT, 9)) if "a" in {"b", "c", "d"} else None
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LIMIT = 1", "LIMIT = 2"),
+        ("x * 2", "x + 2"),
+        ("return 3", "return 4"),
+        ("setting(5", "setting(6"),
+        ("range(7)", "range(8)"),
+        ("min(", "max("),
+    ],
+)
+def test_what_a_class_without_a_file_uses_counts_too(old: str, new: str) -> None:
+    found = []
+    for text in (CONSOLE, CONSOLE, CONSOLE.replace(old, new)):
+        room = {"__name__": "a_console", "ER": dualmix.ER, "setting": dualmix.setting}
+        exec(text, room)
+        found.append(code_of(room["Own"]).identity())
+    assert found[0] == found[1] != found[2]
 
 
 def test_facts_configuration_and_messages_name_the_file(

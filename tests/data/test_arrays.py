@@ -1,5 +1,7 @@
 """Arrays out of .npz files."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -143,3 +145,9 @@ def test_rows_of_numbers_are_vectors_of_float32(tmp_path):
     images = load(data(tmp_path, saved(tmp_path, x_train=x, y_train=Y, x_test=x, y_test=Y)))
     assert images.shape == (7,) and images.train_x.dtype == np.float32
     np.testing.assert_array_equal(images.train_x, x.astype(np.float32))
+
+
+@pytest.mark.parametrize("labels", [["a\0", "a"], [1, "1"], deque([1, "1"])])
+def test_labels_that_numpy_would_make_one_are_refused(labels):
+    with pytest.raises(DataError, match=r"NUL|numbers and text"):
+        arrays.from_arrays(np.zeros((20, 3)), labels * 10)

@@ -117,6 +117,9 @@ def edited_meta(**changes):
         lambda f: (f / "meta.json").unlink(),
         lambda f: (f / "train_y.npy").write_bytes(bytes(len((f / "train_y.npy").read_bytes()))),
         lambda f: (f / "split.npz").write_bytes(b"x"),
+        lambda f: ((f / "meta.json").unlink(), os.mkfifo(f / "meta.json")),
+        lambda f: (shutil.rmtree(f), f.write_bytes(b"x")),
+        lambda f: (shutil.rmtree(f), f.symlink_to(f.name)),
     ],
 )
 def test_a_harmed_copy_is_noticed_and_made_again(data, decodes, harm):

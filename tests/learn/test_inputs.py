@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmix.errors import InputError
-from dualmix.learn.inputs import as_labels, as_pixels
+from dualmix.learn.inputs import as_labels, as_pixels, as_vectors
 
 SHAPE = (3, 5, 4)
 RAW = np.random.default_rng(0).integers(0, 256, (2, *SHAPE), dtype=np.uint8)
@@ -96,8 +98,8 @@ def changed(pixel: float) -> np.ndarray:
         (changed(1.01), "to 1.01"),
         (RAW.astype(np.float32), "scale them, or give uint8"),
         ([[[[1]]], [[[1, 2]]]], "one array"),
-        (torch.from_numpy(RAW).to_sparse(), "sparse, nested, quantised or meta"),
-        (torch.empty(2, *SHAPE, device="meta"), "sparse, nested, quantised or meta"),
+        (torch.from_numpy(RAW).to_sparse(), "sparse, nested, quantised, masked or meta"),
+        (torch.empty(2, *SHAPE, device="meta"), "sparse, nested, quantised, masked or meta"),
     ],
 )
 def test_bad_images_are_refused_in_a_sentence(x: object, says: str) -> None:
@@ -154,7 +156,7 @@ def test_whole_numbers_never_change(y: list[int]) -> None:
         ([1j, 2], "complex"),
         (np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"), "datetime64"),
         ([[1], [2, 3]], "one array"),
-        (torch.tensor([1, 2]).to_sparse(), "sparse, nested, quantised or meta"),
+        (torch.tensor([1, 2]).to_sparse(), "sparse, nested, quantised, masked or meta"),
         (torch.tensor([0.5, 2.0], dtype=torch.bfloat16), "fractions"),
     ],
 )
@@ -189,6 +191,53 @@ def test_masks_and_odd_tensors_are_refused() -> None:
     for images in (nested, torch.quantize_per_tensor(torch.zeros(2, 1, 8, 8), 1, 0, torch.quint8)):
         with pytest.raises(InputError, match="nested, quantised"):
             as_pixels(images, (1, 8, 8))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_torch_cannot_give_as_numbers_is_refused() -> None:
+    from torch.masked import masked_tensor
+
+    bits, half = torch.zeros(2, dtype=torch.uint8), torch.rand(2, 5) > 0.5
+    hidden = masked_tensor(torch.zeros(2), torch.zeros(2) > 0)
+    conjugate = torch.zeros(2, dtype=torch.complex64).conj()
+    for labels in (bits.view(torch.bits8), conjugate, hidden):
+        with pytest.raises(InputError, match=r"convert it|ordinary array"):
+            as_labels(labels, 2)
+    for vectors in (masked_tensor(torch.rand(2, 5), half), half.byte().view(torch.bits8)):
+        with pytest.raises(InputError, match=r"convert it|ordinary array"):
+            as_vectors(vectors, (5,))
+    with pytest.raises(InputError, match="ordinary array"):
+        as_pixels(torch.zeros(2, 1, 8, 8).to(torch.float8_e4m3fn), (1, 8, 8))
+
+
+class Tagged(torch.Tensor):
+    """A class of tensors of somebody's own."""
+
+
+def test_classes_of_tensors_do_not_spread() -> None:
+    for rows in (
+        as_vectors(torch.rand(2, 5).as_subclass(Tagged), (5,)),
+        as_pixels(torch.rand(2, 1, 8, 8).as_subclass(Tagged), (1, 8, 8)),
+    ):
+        assert type(rows) is torch.Tensor
+
+
+@pytest.mark.parametrize("kind", [">f8", ">f4", ">f2", ">i2", "<f8", "?"])
+def test_vectors_of_any_byte_order(kind: str) -> None:
+    x = np.array([[1, 0, 1]])
+    assert as_vectors(x.astype(kind), (3,)).tolist() == x.tolist()
+
+
+def test_labels_that_numpy_would_change_are_refused() -> None:
+    """Numpy drops a NUL at the end, which makes one class of two, and makes text of numbers."""
+    for text in (["a\0", "a"], np.array(["a", "\0"], dtype=object)):
+        with pytest.raises(InputError, match="NUL"):
+            as_labels(text, 2)
+    assert as_labels(["a\0b", "a"]).tolist() == ["a\0b", "a"]
+    with pytest.raises(InputError, match="numbers and text"):
+        as_labels(deque([1, "a"]), 2)
+    with pytest.raises(InputError, match="masked array"):
+        as_labels(deque([1, np.ma.masked]), 2)
 
 
 @pytest.mark.parametrize(

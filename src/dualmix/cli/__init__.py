@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dualmix.errors import ConfigError, DualmixError, naming_flags
+from dualmix.errors import ConfigError, DualmixError, naming_flags, quoted
 
 if TYPE_CHECKING:
     from dualmix.cli.parser import AddCommands
@@ -55,11 +55,19 @@ def main(arguments: Sequence[str] | None = None, extra: AddCommands | None = Non
         if isinstance(fault, MemoryError) or "can't allocate memory" in str(fault):  # torch's words
             tell("this does not fit into the memory of the machine: give smaller numbers.")
             sys.exit(USER_FAULT)
-        at = traceback.extract_tb(fault.__traceback__)[-1]
+        from dualmix.plugins import is_users
+
+        frames = traceback.extract_tb(fault.__traceback__)
+        if own := [frame for frame in frames if is_users(frame.filename)]:
+            tell(
+                f"{own[-1].filename} fails in line {own[-1].lineno}: {quoted(fault)}. Mend it; "
+                "DUALMIX_DEBUG=1 shows the way there."
+            )
+            sys.exit(USER_FAULT)
         tell(
-            f"this is a fault of dualmix and not of yours: {type(fault).__name__}: {fault} "
-            f"({at.filename}:{at.lineno}). Give the same command with DUALMIX_DEBUG=1 and report "
-            "what it prints."
+            f"this is a fault of dualmix and not of yours: {quoted(fault)} "
+            f"({frames[-1].filename}:{frames[-1].lineno}). Give the same command with "
+            "DUALMIX_DEBUG=1 and report what it prints."
         )
         code = OUR_FAULT
     sys.exit(code)

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from dualmix.cli.chart import MOST, Chart, Line
 from dualmix.cli.text import clock, percent
-from dualmix.runs import metrics
+from dualmix.errors import StoreError
+from dualmix.runs import filing, metrics, reader
 from dualmix.runs.steps import Stage
 from dualmix.store.folder import Folder
 
@@ -46,17 +47,30 @@ def results(
 
 
 def curve_rows(folder: Folder) -> dict[str, Any]:
-    """Return a run's scores task by task, finished or not."""
-    counts = folder.counts()
-    tasks = [task["classes"] for task in folder.read_json("plan.json")["tasks"]]
-    saved = folder.read_json("config.json")
-    head = {"run": str(folder), "label": saved["label"], "done": folder.done, "tasks": len(tasks)}
-    if not len(counts):
-        return {**head, "finished_tasks": 0}
-    summary = metrics.summary(counts, tasks)
-    if folder.done:
-        summary |= {"times": folder.read_json("times.json")}
-    return {**head, "finished_tasks": len(counts), **summary}
+    """Return a run's scores task by task, finished or not.
+
+    Raises
+    ------
+    StoreError
+        Its files are damaged, were changed or do not fit each other.
+    """
+    done, label = folder.done, folder.config()["label"]
+    try:
+        if done:
+            plan, summary, _ = reader.results(folder)
+            summary |= {"times": filing.results(folder)[1]}
+            finished = tasks = len(plan["tasks"])
+        else:
+            counts = folder.counts()
+            plan = folder.read_json("plan.json")
+            finished, tasks = len(counts), len(plan["tasks"])
+            classes = [task["classes"] for task in plan["tasks"]]
+            summary = metrics.summary(counts, classes) if finished else {}
+    except (LookupError, TypeError, ValueError, OverflowError, StoreError) as fault:
+        said = str(fault).removesuffix(".")
+        raise StoreError(f"{folder.path.name} cannot be shown: {said}.") from fault
+    head = {"run": str(folder), "label": label, "done": done, "tasks": tasks}
+    return {**head, "finished_tasks": finished, **summary}
 
 
 def curve(folder: Folder) -> RenderableType:
@@ -89,7 +103,7 @@ def curve(folder: Folder) -> RenderableType:
     )
     parts: list[RenderableType] = [table, Text(legend, style="dim")]
     parts.append(
-        results(str(folder), folder.read_json("scores.json"), rows["times"])
+        results(str(folder), rows, rows["times"])
         if rows["done"]
         else Text(rows["run"], style="dim")
     )

@@ -17,7 +17,7 @@ from dualmix.engine.library import available
 from dualmix.errors import DataError, worded
 from dualmix.learn.augment import check_name
 from dualmix.learn.types import Shape
-from dualmix.plugins import code_of
+from dualmix.plugins import Code, code_of, code_of_backbone
 from dualmix.registry import Method
 from dualmix.settings import Settings, setting
 
@@ -221,16 +221,20 @@ class Config(Common, Generic[MethodT]):
             self.seed if self.run_seed is None else self.run_seed,
         )
 
+    def code(self) -> Code:
+        """Return the code of a method and a backbone that are not the package's own."""
+        return code_of(type(self.method)).joined(code_of_backbone(self.model.name))
+
     def key(self, fingerprint: str, code: str | None = None) -> str:
         """Return the sha256 of all that affects the result, the data's content included, and the
-        code of a method that is not the package's own.
+        code of a method and a backbone that are not the package's own.
 
         Parameters
         ----------
         fingerprint
             Of the data.
         code
-            Of the method (`plugins.Code.identity`); none: what is loaded now.
+            Of a plugin (`plugins.Code.identity`); none: what is loaded now.
 
         Notes
         -----
@@ -246,7 +250,7 @@ class Config(Common, Generic[MethodT]):
         plain.get("model", {}).pop("weights", None)
         plain["order_seed"], plain["run_seed"] = self.seeds()
         plain["data"] = fingerprint
-        if code := code_of(type(self.method)).identity() if code is None else code:
+        if code := self.code().identity() if code is None else code:
             plain["code"] = code
         plain["results_version"] = RESULTS_VERSION
         return hashlib.sha256(canonical(plain).encode()).hexdigest()

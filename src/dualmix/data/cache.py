@@ -30,13 +30,15 @@ import numpy as np
 
 from dualmix.data import npy
 from dualmix.data.images import Decoded, Images, check, fingerprint
-from dualmix.data.source import Source
+from dualmix.data.source import Source, open_file, read_file
 from dualmix.errors import ConfigError, DataError
 from dualmix.folders import cache_folder
 
 FORMAT = 2
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 FOLDER = ".decoded"
+LARGEST_META = 2**28
+"""Bytes above which a ``meta.json`` is none of ours."""
 SETTLED = 2_000_000_000
 """Nanoseconds after which a file that is written again is sure to have another time."""
 
@@ -166,12 +168,12 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
         Where it is not what was written.
     """
     try:
-        raw = (folder / "meta.json").read_bytes()
+        raw = read_file(folder / "meta.json", LARGEST_META, "remove it")
     except FileNotFoundError:
         if folder.is_dir():
             raise DamagedError("meta.json is missing") from None
         return None
-    except OSError as fault:
+    except (OSError, DataError) as fault:
         raise DamagedError(str(fault)) from fault
     try:
         meta = json.loads(raw)
@@ -196,7 +198,7 @@ def _facts(files: list[Path]) -> Facts:
 
 def _mapped(file: Path) -> Any:
     try:
-        with file.open("rb") as stream:
+        with open_file(file) as stream:
             header = npy.read_header(stream)
             start = stream.tell()
     except Exception as fault:  # numpy's header is Python text, and its reader raises accordingly
@@ -239,6 +241,8 @@ def _fill(
         work = Path(tempfile.mkdtemp(prefix=f".{stem}-", suffix=".tmp", dir=place))
         try:
             _write(work, name, source, decoded)
+            if (place / stem).is_symlink() or not (place / stem).is_dir():
+                (place / stem).unlink(missing_ok=True)
             shutil.rmtree(place / stem, ignore_errors=True)
             work.rename(place / stem)
             _sync_folder(place)
@@ -324,13 +328,13 @@ def _forget_older(place: Path, stem: str, name: str, source: Source) -> None:
         if folder.name == stem:
             continue
         try:
-            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            meta = json.loads(read_file(folder / "meta.json", LARGEST_META, "remove it"))
             same = (
                 meta["name"] == name
                 and meta["where"] == str(source.where)
                 and meta["options"] == source.options()
             )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, DataError):
             continue
         if same:
             shutil.rmtree(folder, ignore_errors=True)

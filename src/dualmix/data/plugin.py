@@ -24,7 +24,7 @@ from dualmix.data.config import Data, describe_names
 from dualmix.data.images import Decoded, check
 from dualmix.data.pixels import resize
 from dualmix.data.source import Source, Stamp, locate, stamps
-from dualmix.errors import DataError
+from dualmix.errors import DataError, quoted
 
 Reader = Callable[[Path], Decoded]
 
@@ -97,7 +97,7 @@ def register_dataset(
                 raise
             except (Exception, SystemExit) as fault:
                 raise DataError(
-                    f"The data set {name!r} ({code}) failed: {type(fault).__name__}: {fault}."
+                    f"The data set {name!r} ({code}) failed: {quoted(fault)}."
                 ) from fault
             if not isinstance(decoded, Decoded):
                 raise DataError(

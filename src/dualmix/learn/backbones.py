@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from dualmix import engine as native
 from dualmix.errors import ConfigError
 from dualmix.learn.arithmetic import Engine
 from dualmix.learn.types import Shape
+from dualmix.plugins import keep_backbone
 from dualmix.registry import nearest
 from dualmix.rng import generator
 
@@ -273,6 +275,7 @@ def register_backbone(name: str, *, images: bool = False) -> Callable[[Maker], M
         if name in ("auto", REDUCED, *_MAKERS):
             raise ConfigError(f"There is a backbone {name!r} already: give yours another name.")
         _MAKERS[name] = maker, images
+        keep_backbone(name, sys._getframe(1).f_globals["__name__"], maker)
         return maker
 
     return keep
@@ -281,6 +284,11 @@ def register_backbone(name: str, *, images: bool = False) -> Callable[[Maker], M
 def names() -> list[str]:
     """Return the names of all backbones."""
     return sorted([REDUCED, *_MAKERS])
+
+
+def known(name: str) -> bool:
+    """Whether a backbone may go by a name."""
+    return name in ("auto", *names()) or importlib.util.find_spec("timm") is not None
 
 
 def make(
@@ -319,10 +327,10 @@ def make(
 
 
 def _from_timm(name: str, shape: Shape) -> nn.Module:
-    if importlib.util.find_spec("timm") is None:
+    if not known(name):
         raise ConfigError(
-            f"There is no backbone {name!r}: give {', '.join(names())}, or install timm for the "
-            "names of its models."
+            f"There is no backbone {name!r}: give {', '.join(names())}, --plugin with the file "
+            "that registers it, or install timm for the names of its models."
         )
     try:
         import timm

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dualmix.errors import InputError
+from dualmix.errors import InputError, quoted
 from dualmix.learn.lazy import torch
 from dualmix.learn.types import ImagesLike, Labels, LabelsLike, Shape
 
@@ -14,11 +16,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Make one sentence of what torch says about a kind of tensor whose values it cannot give."""
+    try:
+        yield
+    except (RuntimeError, TypeError) as fault:
+        raise InputError(
+            f"{what} cannot be read as numbers ({quoted(fault)}): give an ordinary array or tensor."
+        ) from fault
+
+
 def as_rows(x: ImagesLike, shape: Shape) -> Tensor:
     """Return images or vectors as they are stored: see `as_pixels` and `as_vectors`."""
     return as_vectors(x, shape) if len(shape) == 1 else as_pixels(x, shape)
 
 
+@_readable("Vectors")
 def as_vectors(x: ImagesLike, shape: Shape) -> Tensor:
     """Return vectors as float32 rows (n, d).
 
@@ -33,8 +47,9 @@ def as_vectors(x: ImagesLike, shape: Shape) -> Tensor:
         x = as_array(x, "Vectors")
         if x.dtype.kind not in "iufb" or x.dtype.itemsize > 8:
             raise InputError(f"Vectors must be numbers, but they are {x.dtype}: convert them.")
-        x = torch.from_numpy(np.array(x, np.float64 if x.dtype.kind in "iu" else None, order="C"))
-    _dense(x, "Vectors")
+        kind = np.float64 if x.dtype.kind in "iu" else x.dtype.newbyteorder("=")
+        x = torch.from_numpy(np.array(x, kind, order="C"))
+    x = _dense(x, "Vectors")
     if x.ndim != 2 or tuple(x.shape[1:]) != shape:
         raise InputError(_vector_fault(tuple(x.shape), shape[0]))
     if not len(x):
@@ -59,6 +74,7 @@ def _vector_fault(got: tuple[int, ...], want: int) -> str:
     )
 
 
+@_readable("Images")
 def as_pixels(x: ImagesLike, shape: Shape) -> Tensor:
     """Return images as uint8 rows (n, H, W, C), the layout that is stored and that the network
     reads fastest.
@@ -81,7 +97,7 @@ def as_pixels(x: ImagesLike, shape: Shape) -> Tensor:
         if not (x.flags.writeable and x.dtype.isnative) or min(x.strides, default=0) < 0:
             x = x.astype(x.dtype.newbyteorder("="))
         x = torch.from_numpy(x)
-    _dense(x, "Images")
+    x = _dense(x, "Images")
     if x.ndim != 4 or tuple(x.shape[1:]) != shape:
         raise InputError(_shape_fault(tuple(x.shape), shape))
     if not len(x):
@@ -92,32 +108,48 @@ def as_pixels(x: ImagesLike, shape: Shape) -> Tensor:
 
 
 def as_array(given: Any, what: str) -> np.ndarray[Any, Any]:
-    """Return what may be one array, but for masked ones."""
+    """Return what may be one array, but for masked ones and for what numpy would change: numbers
+    beside text, and text that ends with a NUL.
+    """
     if _masked(given):
         raise InputError(
             f"{what} are a masked array, and a learner knows no masks: give an ordinary array of "
             "the rows that count."
         )
     try:
+        flat = isinstance(given, Sequence) or (
+            isinstance(given, np.ndarray) and given.dtype.kind == "O" and given.ndim == 1
+        )
+        texts = [isinstance(one, str) for one in given] if flat else []
+        if any(texts) and not all(texts):
+            raise InputError(f"{what} are numbers and text in one batch: use one kind of label.")
+        if any(texts) and any(one.endswith("\0") for one in given):
+            raise InputError(f"{what} end with a NUL character, which numpy drops: rename them.")
         return np.asarray(given)
+    except InputError:
+        raise
     except Exception as fault:  # any class may have an __array__ of its own
         raise InputError(
-            f"{what} cannot be read as one array ({fault}): give rows of one shape."
+            f"{what} cannot be read as one array ({quoted(fault)}): give rows of one shape."
         ) from fault
 
 
 def _masked(given: Any) -> bool:
-    if isinstance(given, list | tuple):
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
         return any(map(_masked, given))
     return isinstance(given, np.ma.MaskedArray)
 
 
-def _dense(given: Tensor, what: str) -> None:
-    if given.layout != torch.strided or given.is_meta or given.is_nested or given.is_quantized:
+def _dense(given: Tensor, what: str) -> Tensor:
+    """Return a tensor that is torch's own, not of a class that would spread into the learner."""
+    wraps = type(given).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    odd = given.is_meta or given.is_nested or given.is_quantized
+    if wraps or odd or given.layout != torch.strided:
         raise InputError(
-            f"{what} must be an ordinary tensor with values, not a sparse, nested, quantised or "
-            "meta one: convert it."
+            f"{what} must be an ordinary tensor with values, not a sparse, nested, quantised, "
+            "masked or meta one: convert it."
         )
+    return given.as_subclass(torch.Tensor)
 
 
 def _rounded(x: Tensor) -> Tensor:
@@ -171,6 +203,7 @@ def _shape_fault(got: tuple[int, ...], want: Shape) -> str:
     )
 
 
+@_readable("Labels")
 def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
     """Return raw labels as a flat array of int64 or text.
 
@@ -181,10 +214,8 @@ def as_labels(y: LabelsLike, count: int | None = None) -> Labels:
     count
         How many there must be.
     """
-    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
-        raise InputError("Labels are numbers and text in one batch: use one kind of label.")
     if isinstance(y, torch.Tensor):
-        _dense(y, "Labels")
+        y = _dense(y, "Labels")
         y = (y.double() if y.is_floating_point() else y).detach().cpu().numpy()
     array = as_array(y, "Labels")
     if array.ndim != 1 or (count is not None and len(array) != count):

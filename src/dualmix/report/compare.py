@@ -62,7 +62,9 @@ def compare(a: Folder, b: Folder) -> Comparison:
         for name in ("config", "facts", "plan")
     )
     scores = [_scores(folder) for folder in (a, b)]
-    made = [dict(flatten(migrate(config["config"], keep_dropped=True))) for config in configs]
+    made = [
+        _settings(folder, config["config"]) for folder, config in zip((a, b), configs, strict=True)
+    ]
     around = [
         _circumstances(config, fact, plan)
         for config, fact, plan in zip(configs, facts, plans, strict=True)
@@ -78,6 +80,15 @@ def compare(a: Folder, b: Folder) -> Comparison:
             (task, one, other) for task, (one, other) in enumerate(zip_longest(*curves), start=1)
         ),
     )
+
+
+def _settings(folder: Folder, config: Any) -> dict[str, Any]:
+    try:
+        return dict(flatten(migrate(config, keep_dropped=True)))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as fault:
+        raise StoreError(
+            f"{folder.path.name} cannot be compared: its config.json does not hold a configuration."
+        ) from fault
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:

@@ -31,7 +31,7 @@ from dualmix.report.tables import Summary, Table
 from dualmix.report.text_tables import LEGEND, MARKS, place_text, published
 from dualmix.report.words import changes, interval_text, sentence, short, tied
 from dualmix.runs.records import Collection, Content, Group, account
-from dualmix.store.files import make_folder, read_bytes, write_bytes
+from dualmix.store.files import digest, make_folder, read_bytes, write_bytes
 
 if TYPE_CHECKING:
     from dualmix.report.charts import Figure
@@ -163,14 +163,17 @@ def bundled(language: str) -> Iterator[Callable[[], str]]:
     """Make the JavaScript that draws, beside what the caller does; the call returns it.
 
     It takes a second or two and keeps Python's lock, so that another process makes it. It is kept
-    in the cache folder, by the version of what made it.
+    in the cache folder, by the version of what made it, below its sha256.
     """
     path = _bundle_path(language)
-    if path is not None and path.is_file():
-        yield lambda: read_bytes(path).decode()
+    if kept := _kept(path):
+        yield lambda: kept
         return
     with subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", BUNDLE, language], stdout=subprocess.PIPE, encoding="utf-8"
+        [sys.executable, "-c", BUNDLE, language],
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        process_group=0,  # Ctrl-C is for us
     ) as bundling:
 
         def made() -> str:
@@ -180,10 +183,21 @@ def bundled(language: str) -> Iterator[Callable[[], str]]:
             if path is not None:
                 with suppress(StoreError):  # a folder that cannot be written costs a second
                     make_folder(path.parent)
-                    write_bytes(path, bundle.encode())
+                    write_bytes(path, f"{digest(bundle.encode())}\n{bundle}".encode())
             return bundle
 
-        yield made
+        try:
+            yield made
+        finally:
+            bundling.kill()
+
+
+def _kept(path: Path | None) -> str | None:
+    """Return the JavaScript of a file, if it is there and undamaged."""
+    with suppress(StoreError, UnicodeDecodeError):
+        told, _, bundle = read_bytes(path).decode().partition("\n") if path else ("", "", "")
+        return bundle if told == digest(bundle.encode()) else None
+    return None
 
 
 def _bundle_path(language: str) -> Path | None:
@@ -204,9 +218,10 @@ def _write(drawn: Sequence[Figure], language: str, folder: Path) -> None:
     for figure in drawn:
         for view in figure.views:
             path = folder / _slug(f"{figure.id} {view.name}")
-            path.with_suffix(".pdf").write_bytes(vegalite_to_pdf(view.spec, vl_version=language))
+            pdf = vegalite_to_pdf(view.spec, vl_version=language)
+            write_bytes(path.with_suffix(".pdf"), pdf)
             svg = vegalite_to_svg(view.spec, vl_version=language)
-            path.with_suffix(".svg").write_text(svg, encoding="utf-8")
+            write_bytes(path.with_suffix(".svg"), svg.encode())
 
 
 def _lines(curves: AnyCurves) -> list[dict[str, Any]]:

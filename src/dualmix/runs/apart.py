@@ -121,7 +121,15 @@ def of_folder(folder: Folder, usual: Usual) -> Told | None:
         label = migrate_label(str(saved["label"]))
         preset = usual.preset(label, str(settings["method.kind"]))
         changed, odd = usual.changed(preset, settings), usual.odd(preset, settings)
-    except (StoreError, ConfigError, KeyError, TypeError, ValueError, AttributeError):
+    except (
+        StoreError,
+        ConfigError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ):
         return None
     return Told(label, settings, changed, odd=odd)
 

@@ -18,12 +18,12 @@ from dualmix.config.compose import walk
 from dualmix.config.fields import Model
 from dualmix.config.migrate import migrate
 from dualmix.errors import ConfigError, DualmixError, StoreError, naming_arguments
-from dualmix.learn.backbones import REDUCED, make
+from dualmix.learn.backbones import REDUCED, known, make
 from dualmix.learn.common import MemoryLearner, with_answers
 from dualmix.learn.network import Classifier
 from dualmix.learn.types import Learner, Shape
 from dualmix.methods.common import Descent
-from dualmix.plugins import code_of
+from dualmix.plugins import code_of, code_of_backbone
 from dualmix.registry import (
     Method,
     check_additions,
@@ -109,7 +109,8 @@ def build(
         "seed": seed,
         "model": {**model.model_dump(mode="json"), "engine": network.engine},
     }
-    if where := code_of(type(method)).where():
+    code = code_of(type(method)).joined(code_of_backbone(model.name))
+    if where := code.where():
         learner.recipe["plugin"] = where
     if backbone is not None:
         learner.recipe["backbone"] = type(backbone).__qualname__
@@ -373,6 +374,12 @@ def load(
         kind = get_method(str(settings["method"].pop("kind")), recipe.get("plugin"))
     except (UnsoundError, KeyError, TypeError, ValueError, AttributeError) as fault:
         raise StoreError(f"{path} is not a saved learner: {fault}.") from fault
+    name, plugin = settings["model"].get("name", "auto"), recipe.get("plugin")
+    if plugin and not known(str(name)):
+        raise ConfigError(
+            f"The backbone {name!s:.80} is not loaded, which {plugin!s:.400} defines: call "
+            "dualmix.registry.load_plugin with that file."
+        )
     if (recipe.get("backbone") is None) != (backbone is None):
         raise StoreError(
             f"{path} was made with a network of its maker's own, {recipe['backbone']!s:.80}: load "

@@ -11,11 +11,10 @@ from typing import Any
 
 from dualmix.config.fields import RESULTS_VERSION
 from dualmix.engine.library import available
-from dualmix.plugins import Code, code_of
-from dualmix.registry import Method
+from dualmix.plugins import Code
 
 
-def facts(method: Method | None = None) -> dict[str, Any]:
+def facts(code: Code | None = None) -> dict[str, Any]:
     """Return what is needed to get a result again: versions, commit, host and the instructions that
     torch uses there.
 
@@ -23,13 +22,12 @@ def facts(method: Method | None = None) -> dict[str, Any]:
     """
     import torch
 
-    code = code_of(type(method)) if method else Code()
     packages = ("dualmix", "torch", "numpy", "pillow", "safetensors", "scikit-learn")
     return {
         "results_version": RESULTS_VERSION,
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in packages},
-        **({"plugin": code.record()} if code.identity() else {}),
+        **({"plugin": code.record()} if code and code.identity() else {}),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "host": {

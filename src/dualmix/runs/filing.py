@@ -7,7 +7,6 @@ from typing import Any
 
 from dualmix.config.compose import Composed
 from dualmix.errors import StoreError
-from dualmix.plugins import code_of
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
 
@@ -27,7 +26,7 @@ def place(store: Store, composed: Composed, fingerprint: str) -> Folder:
 
 def record(composed: Composed, key: str) -> dict[str, Any]:
     """Return what ``config.json`` holds."""
-    where = code_of(type(composed.config.method)).where()
+    where = composed.config.code().where()
     return {
         "key": key,
         "label": composed.label,

@@ -221,7 +221,7 @@ def _train(
         record(composed, folder.key),
         order.record(),
         order.arrays(),
-        lambda: {**facts(composed.config.method), "data": _account(images, order)},
+        lambda: {**facts(composed.config.code()), "data": _account(images, order)},
     )
     folder.drop_after(at.step)
     for remark in damaged:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from dualmix.config.compose import Composed, flatten
+from dualmix.errors import quoted
 from dualmix.runs.events import Began, Ended, Event, Scored, Stepped
 from dualmix.runs.extras import extra
 
@@ -212,9 +213,7 @@ class Tracking:
                 act(tracker)
             except Exception as fault:
                 del self.trackers[name]
-                self.warn(
-                    f"{name} stopped tracking, the run goes on: {type(fault).__name__}: {fault}"
-                )
+                self.warn(f"{name} stopped tracking, the run goes on: {quoted(fault)}")
 
 
 def all_of(*watchers: Callable[[Event], None]) -> Callable[[Event], None]:
