@@ -617,3 +617,12 @@ def test_results_that_are_damaged(
     assert dualmix_(*tiny, "--store", store, "--fresh")[0] == 0
     assert filed(store) == results
     assert json.loads((folder / "scores.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["export --out memory://a", "report --out s3://b/a.html", "run er --plugin file://p.py"],
+)
+def test_an_address_is_no_path(dualmix_: Command, words: str) -> None:
+    refused(dualmix_(*words.split()), "is an address: give a path on this machine")
+    assert not any(Path.cwd().iterdir())

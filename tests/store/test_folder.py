@@ -362,7 +362,8 @@ def test_facts_are_plain_and_name_the_commit() -> None:
 
 
 @pytest.mark.parametrize(
-    "label", ["../evil", "/etc", "a/b", "..", ".hidden", "a\\b", "a\nb", "\x1b[2J", "\ud800"]
+    "label",
+    ["../evil", "/etc", "a/b", "..", ".hidden", "a\\b", "a\nb", "\x1b[2J", "\ud800", "", "-rf"],
 )
 def test_no_label_leads_out_of_the_store(tmp_path: Path, label: str) -> None:
     base = compose("er")

@@ -833,6 +833,7 @@ def test_tuning_goes_on_elsewhere(
             "missing://runs",
             "missing://runs needs the package no_such_driver: pip install no_such_driver",
         ),
+        ("file://", "file:// names no folder"),
         ("file:///no_such_top/runs", "not found: there is no /no_such_top"),
         ("memory://runs", "seen by one process only"),
     ],

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from dualmix.cli import data, results, run, serve, sweep, table
@@ -35,6 +36,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **{"allow_abbrev": False, **named})
+        self.register("type", Path, _local)
         self.commands: dict[str, Parser] = {}
 
     def add_subparsers(self, **named: Any) -> Any:
@@ -73,6 +75,12 @@ class Parser(argparse.ArgumentParser):
             what = f"{wrong[1]}: there is no" if wrong[1] else "there is no command"
             message = f"{what} {wrong[2]!r}{nearest(wrong[2], known)}"
         raise DualmixError(f"{message} (see `{self.prog} --help`).")
+
+
+def _local(text: str) -> Path:
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text} is an address: give a path on this machine")
+    return Path(text)
 
 
 def make_parser(extra: AddCommands | None = None) -> Parser:

@@ -81,6 +81,8 @@ class Location:
 
             meant = nearest(self.protocol, known_implementations)
             raise ConfigError(f"{self}: fsspec knows no protocol {self.protocol!r}{meant or '.'}")
+        if not url.partition("://")[2]:
+            raise ConfigError(f"{url} names no folder: write it behind the slashes.")
         try:
             fs, path = url_to_fs(url)
         except ImportError as fault:

@@ -39,10 +39,10 @@ def folder_name(name: str, key: str) -> str:
     >>> folder_name("er-digits-s0", "0123456789abcdef")
     'er-digits-s0-0123456789ab'
     """
-    if not plain(name):
+    if not plain(name) or name.startswith("-"):
         raise StoreError(
-            f"{name!r} cannot name a run's folder: a label has no slashes, no control characters "
-            "and no dot in front."
+            f"{name!r} cannot name a run's folder: a label is not empty and has no slashes, no "
+            "control characters, and neither dot nor dash in front."
         )
     if len(name.encode()) > LONGEST:
         kept = name.encode()[: LONGEST - 9].decode(errors="ignore")
