@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
 
@@ -297,6 +299,15 @@ def split_name(name: str) -> tuple[str, list[str]]:
     return host, name[len(host) :].removeprefix("+").split("+") if name != host else []
 
 
+class _Source(SourceFileLoader):
+    """Compiles a file as it is: Python's cached bytecode does not notice an edit of the same length
+    within a second.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def load_plugin(path: Path | str) -> None:
     """Run a user's own file so that what it registers is known. It is code: load only files that
     you trust.
@@ -306,7 +317,8 @@ def load_plugin(path: Path | str) -> None:
     path = Path(path)
     _load_installed()
     name = f"{PREFIX}{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _Source(name, str(path)) if path.suffix == ".py" else None
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ConfigError(f"The plugin {path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)

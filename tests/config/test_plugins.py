@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,19 @@ def test_an_edit_of_the_file_gives_another_key(tmp_path: Path) -> None:
     assert compose("edited").config.key("data") == keys[0]
 
 
+def test_an_edit_of_the_same_second_and_length_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for factor in ("1", "2"):
+        path = written(tmp_path / "quick.py", factor=factor)
+        os.utime(path, (1e9, 1e9))
+        load_plugin(path)
+        learner = dualmix.create("edited", (1, 4, 4), memory=2, lr=0.1)
+        assert learner.lr == pytest.approx(0.1 * int(factor))
+        forget()
+
+
 @pytest.mark.parametrize(
     ("imports", "lazily", "helper"),
     [
@@ -158,7 +172,10 @@ def made(shape, hidden):
 """
 
 
-def test_the_code_of_a_backbone_is_part_of_the_key(tmp_path: Path) -> None:
+def test_the_code_of_a_backbone_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backbones, "_MAKERS", dict(backbones._MAKERS))
     keys = []
     for layer in ("ReLU", "Tanh"):
         path = tmp_path / "net.py"

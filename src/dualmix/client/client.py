@@ -282,9 +282,8 @@ def _labels(y: Any) -> NDArray[Any]:
     labels = as_array(y, "Labels")
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.flat):
         return labels.astype(np.str_)
-    kinds = {isinstance(label, str) for label in y} if isinstance(y, list | tuple) else ()
-    if len(kinds) > 1 or labels.dtype.kind == "O":
-        raise InputError("Labels must be whole numbers or texts, all of one kind.")
+    if labels.dtype.kind == "O":
+        raise InputError("Labels must be whole numbers or text, of one kind.")
     return labels
 
 
