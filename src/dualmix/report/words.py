@@ -120,8 +120,12 @@ def native_sentence(places: Iterable[tuple[str, Sequence[int]]]) -> str:
 
     Examples
     --------
-    >>> native_sentence([("er", (0, 2)), ("mir", ())])
-    ' On the native engine, the rest on torch: er (seeds 0, 2).'
+    >>> native_sentence([("er", (0, 2)), ("mir", ()), ("scr", (1,))])
+    ' On the native engine, the rest on torch: er (seeds 0, 2); scr (seed 1).'
     """
-    some = [f"{name} (seeds {', '.join(map(str, seeds))})" for name, seeds in places if seeds]
+    some = [
+        f"{name} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
+        for name, seeds in places
+        if seeds
+    ]
     return f" On the native engine, the rest on torch: {'; '.join(some)}." if some else ""
