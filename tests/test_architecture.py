@@ -88,6 +88,7 @@ def room(module: str) -> str:
     return module.split(".", maxsplit=1)[0] if "." in module else ""
 
 
+@pytest.mark.slow
 def test_the_walk_sees_the_imports_it_is_there_for() -> None:
     assert Import("runs.run", "dualmix.runs.metrics", "now") in all_imports()
     assert Import("learn.memory", "dualmix.learn.types", "now") in all_imports()

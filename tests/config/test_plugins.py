@@ -202,6 +202,7 @@ def test_the_packages_own_methods_have_no_code_in_their_keys() -> None:
             assert code_of(method) == Code() and not code_of(method).identity()
 
 
+@pytest.mark.slow
 def test_a_class_without_a_file(tmp_path: Path) -> None:
     """Defined in a console: what its functions do counts."""
     found = []
@@ -230,6 +231,7 @@ class Own(Base):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -52,6 +52,7 @@ def calls(plugin):
     return len((plugin.parent / "calls").read_text())
 
 
+@pytest.mark.slow
 def test_the_example_runs_as_its_docstring_says(dualmix_):
     words = ("--plugin", EXAMPLE, "--data.name", "my-data")
     small = ("--model.width", 2, "--method.memory", 20, "--seed", 3)

@@ -24,6 +24,7 @@ def fastest():
     engine.select()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_builds(method: str) -> None:
     found = {name: trained(method, name) for name in engine.available()}
@@ -31,6 +32,7 @@ def test_builds(method: str) -> None:
     assert found["portable"] != trained(method, "portable", steps=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", ["torch, SSE", *(pytest.param(how, marks=pytest.mark.long) for how in TOLD)]
 )

@@ -77,6 +77,7 @@ def test_a_learner_shows_what_it_is(learner):
     assert repr(learner) == "<er for 4: 3 classes after 1 batches, memory 20 of 20>"
 
 
+@pytest.mark.slow
 def test_running_statistics_without_their_start_answer_after_a_few_batches():
     """Batch-norm's statistics begin at 0 and 1: answers of the reference's kind are at chance."""
     from sklearn.datasets import load_digits

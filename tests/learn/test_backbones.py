@@ -56,6 +56,7 @@ def test_a_number_that_was_constant_is_cut_off():
     assert layer.eval()(torch.tensor([[1.0, 1e6]]))[0, 1] == backbones.FARTHEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
 @pytest.mark.parametrize("method", ["er", "er+dualmix"])
 def test_vectors_of_any_range_are_learned(method, scale):
@@ -209,6 +210,7 @@ def test_names_that_do_not_fit_are_said():
             dualmix.create(method, shape=(D,), **settings)
 
 
+@pytest.mark.slow
 def test_a_backbone_can_be_registered(monkeypatch):
     monkeypatch.setattr(backbones, "_MAKERS", dict(backbones._MAKERS))
     register_backbone("tiny")(lambda shape, hidden: nn.Sequential(nn.Flatten(), nn.Linear(D, 3)))

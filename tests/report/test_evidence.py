@@ -119,6 +119,7 @@ def read_empty(root: Path) -> Collection:
     return read(root)
 
 
+@pytest.mark.slow
 def test_the_whole_ladder_is_drawn(tmp_path: Path) -> None:
     done = set()
     for place, name in enumerate(RUNGS):

@@ -28,6 +28,7 @@ def marks(place: int) -> tuple[pytest.MarkDecorator, ...]:
     return (*[pytest.mark.slow] * again, *[pytest.mark.long] * (NAMES[place] in LONG))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check",
     [

@@ -579,6 +579,7 @@ def test_a_bad_neighbour_stops_nobody(tmp_path: Path) -> None:
                 store.open(path)
 
 
+@pytest.mark.slow
 def test_a_garbage_note_of_the_holder_is_still_one_sentence(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "run", "k")
     with folder.locked():
