@@ -98,7 +98,7 @@ def test_the_figure_says_what_is_missing(tmp_path: Path) -> None:
     run_rung(tmp_path, "weights", [11.0, 14.0, 17.0])
     figure = ladder(ladder_steps(Matching(read(tmp_path))))
     assert [view.name for view in figure.views] == ["From er to er+dualmix"]
-    assert "weights +2.0 ± 2.5 over er (3 seeds)." in figure.says
+    assert "over er: weights +2.0 ± 2.5 (3 seeds)." in figure.says
     steps = ladder_steps(Matching(read(tmp_path)))
     run = sum(step.accuracy is not None for step in steps)
     assert run > 1 and figure.says[-1] == f"{len(steps) - run} of {len(steps)} rungs were not run."
@@ -110,7 +110,7 @@ def test_the_figure_names_the_rungs_of_the_native_engine(tmp_path: Path) -> None
     native = {**RUNGS["weights"].settings(), "model.engine": "native"}
     accurate(tmp_path, RUNGS["weights"].preset, [11.0, 14.0], native)
     figure = ladder(ladder_steps(Matching(read(tmp_path))))
-    assert "weights +1.5 over er (2 seeds)." in figure.says
+    assert "over er: weights +1.5 (2 seeds)." in figure.says
     assert " on torch: weights (seeds 0, 1); er, one-mean (seeds 0, 1)." in figure.caption
 
 
@@ -131,7 +131,10 @@ def test_the_whole_ladder_is_drawn(tmp_path: Path) -> None:
     figure = ladder(ladder_steps(Matching(read(tmp_path))))
     assert len(figure.views) == 4 and not any("not run" in one for one in figure.says)
     first = figure.says.index("er+dualmix with one thing changed, in points of accuracy:")
-    assert len([one for one in figure.says[:first] if " over " in one]) == len(LADDER) - 1
+    assert len([one for one in figure.says[:first] if one.startswith("over ")]) == len(LADDER) - 1
+    (by_sum,) = [one for one in figure.says if one.startswith("over er, sum: ")]
+    rows = ["er+da, sum", "er+enmix, sum", "er+adpmix, sum", "er+dualmix, sum"]
+    assert [by_sum.index(row) for row in rows] == sorted(by_sum.index(row) for row in rows)
 
 
 def test_table_3_is_shown_twice_and_counted_once(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def ladder(steps: Sequence[Step]) -> Figure:
         if told:
             charts = [_rungs(told, "difference, points"), _rungs(told, "accuracy, %")]
             views.append(FigureView(title, spec_of(panels(charts))))
-            says += [f"{title}, in points of accuracy:", *map(_said, told)]
+            says += [f"{title}, in points of accuracy:", *_said(told)]
     missing = [step for step in steps if step.accuracy is None]
     if missing:
         says.append(f"{len(missing)} of {len(steps)} rungs were not run.")
@@ -63,13 +63,15 @@ def ladder(steps: Sequence[Step]) -> Figure:
     )
 
 
-def _said(step: Step) -> str:
-    assert step.difference is not None
-    half = "" if step.difference.shown is None else f" ± {step.difference.half:.1f}"
-    return (
-        f"{step.rung.name} {step.difference.mean:+.1f}{half} over {step.rung.against} "
-        f"({counted(len(step.seeds), 'seed')})."
-    )
+def _said(steps: Sequence[Step]) -> list[str]:
+    """Return a sentence for each rung that others are compared with."""
+    gains: dict[str, list[str]] = {}
+    for step in steps:
+        assert step.difference is not None
+        half = "" if step.difference.shown is None else f" ± {step.difference.half:.1f}"
+        gain = f"{step.difference.mean:+.1f}{half} ({counted(len(step.seeds), 'seed')})"
+        gains.setdefault(step.rung.against, []).append(f"{step.rung.name} {gain}")
+    return [f"over {against}: {'; '.join(named)}." for against, named in gains.items()]
 
 
 def _rungs(steps: Sequence[Step], title: str) -> Any:
