@@ -55,6 +55,7 @@ def test_ours_stands_beside_theirs_by_settings_not_by_label(tmp_path: Path) -> N
     table = source(read(tmp_path), "survey")
     cell = beside(table, "er-ncm", 1000)
     assert (cell.ours.mean, cell.ours.n, cell.theirs, cell.mark) == (15.0, 3, (14.6, 0.0), "")
+    assert cell.distance == "0.4 above"
     assert beside(table, "er", 5000).mark == "above"
     assert beside(table, "er", 1000).ours is None, "another learning rate is another row"
     assert (table.filled, table.total) == (2, 14)
@@ -169,7 +170,7 @@ def test_markdown_has_ladder_and_sources_where_they_were_run(tmp_path: Path) -> 
     run_rung(tmp_path, "weights", [11.0, 14.0, 17.0])
     text = markdown(summarise(read(tmp_path)))
     assert "| `weights` | one mean over new and rehearsed images | `er` | 14.0 ± 7.5 |" in text
-    assert "| experience replay (`er`) | 12.0 ± 5.0 (n 3)<br>7.6 | –<br>17.0 |" in text
+    assert "| experience replay (`er`) | 12.0 ± 5.0 (n 3)<br>7.6, 4.4 above | –<br>17.0 |" in text
     assert "Not run: 13 of 14 cells. `dualmix sweep survey --seeds 3`" in text
 
 

@@ -383,7 +383,7 @@ def small(tmp_path: Path) -> Collection:
 def test_markdown(small: Collection) -> None:
     said = markdown(summarise(small))
     row = next(line for line in said.splitlines() if line.startswith("| `er+dualmix` | **"))
-    assert row.split("|")[2].strip() == "**30.0 ± 2.5** (n 3) ▲<br>17.5 ± 1.0"
+    assert row.split("|")[2].strip() == "**30.0 ± 2.5** (n 3) ▲<br>17.5 ± 1.0, 11.5 above"
     assert "gss" not in said.partition("<details>")[0], "what was not run is folded away"
     assert "Not run: 103 of 105 cells." in said
     assert "official content in another order" in said

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from dualmix.paper.independent import SOURCES, Row, Source
 from dualmix.paper.ladder import RUNGS, Rung
+from dualmix.report.against import Mark, distance_text, mark
 from dualmix.report.matching import Matching
 from dualmix.runs import metrics
 from dualmix.runs.records import Group
@@ -15,13 +15,7 @@ from dualmix.runs.records import Group
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A number of another paper and ours.
-
-    Attributes
-    ----------
-    mark
-        Where ours lies if its interval does not meet theirs; a number without a spread is a point.
-    """
+    """A number of another paper, a point where it has no spread, and ours."""
 
     row: Row
     memory: int
@@ -30,14 +24,14 @@ class Beside:
     command: str
 
     @property
-    def mark(self) -> Literal["", "above", "below"]:
-        """Where ours lies if the intervals do not meet; one or two runs have none and no mark."""
-        if self.ours is None or self.ours.shown is None:
-            return ""
-        mean, spread = self.theirs
-        if self.ours.mean - self.ours.half > mean + spread:
-            return "above"
-        return "below" if self.ours.mean + self.ours.half < mean - spread else ""
+    def mark(self) -> Mark:
+        """Where ours lies if the intervals do not meet."""
+        return mark(self.ours, self.theirs)
+
+    @property
+    def distance(self) -> str:
+        """Where our mean lies, in words."""
+        return distance_text(self.ours, self.theirs)
 
 
 @dataclass(frozen=True, slots=True)

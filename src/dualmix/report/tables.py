@@ -20,6 +20,7 @@ from dualmix.paper.numbers import (
     Published,
 )
 from dualmix.report import commands
+from dualmix.report.against import Mark, distance_text, mark
 from dualmix.report.evidence import SourceTable, Step, ladder_steps, source_tables
 from dualmix.report.matching import Matching
 from dualmix.report.paired_tests import PairedTest, paired_tests
@@ -63,10 +64,15 @@ class Cell:
     ours: metrics.Interval | None
     paper: Published | None
     command: str
-    mark: Literal["", "above", "below"] = ""
+    mark: Mark = ""
     best: bool = False
     paper_best: bool = False
     span: int = 1
+
+    @property
+    def distance(self) -> str:
+        """Where our mean lies by the paper's interval, in words."""
+        return distance_text(self.ours, self.paper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +116,6 @@ class Table:
         return [
             cell for rows in (self.bounds, self.rows) for cells in rows.values() for cell in cells
         ]
-
-
-def mark(ours: metrics.Interval | None, paper: Published | None) -> Literal["", "above", "below"]:
-    """Return where our interval lies if it does not meet the paper's; one or two runs have none and
-    no mark.
-    """
-    if ours is None or paper is None or ours.shown is None:
-        return ""
-    if ours.mean - ours.half > paper[0] + paper[1]:
-        return "above"
-    return "below" if ours.mean + ours.half < paper[0] - paper[1] else ""
 
 
 PARTS = "Average accuracy (higher is better) and forgetting (lower is better), in per cent."

@@ -20,9 +20,9 @@ from dualmix.runs import metrics
 MARKS = {"": "", "above": "▲", "below": "▼"}
 LEGEND = (
     "Ours above, the paper's below: mean ± 95 % interval over n seeds (Student's t); what stands "
-    "behind the paper's ± is taken for its interval. ▲ ▼: ours lies above or below and the "
-    "intervals do not meet. Bold: best of a column, where it has the same number of seeds as the "
-    "others or its interval lies clear of theirs."
+    "behind the paper's ± is taken for its interval, and behind that stands where our mean lies by "
+    "it, in points. ▲ ▼: the two intervals do not meet. Bold: best of a column, where it has the "
+    "same number of seeds as the others or its interval lies clear of theirs."
 )
 PAGE = 30
 """Configurations that fit on a page."""
@@ -151,6 +151,7 @@ def _md_sources(sources: Sequence[SourceTable]) -> list[str]:
                     f"{interval_text(cell.ours)}"
                     f"{f' (n {cell.ours.n}) {MARKS[cell.mark]}'.rstrip() if cell.ours else ''}"
                     f"<br>{interval_text(published(cell))}"
+                    f"{f', {cell.distance}' if cell.ours else ''}"
                     for cell in cells
                 ),
             ]
@@ -384,7 +385,8 @@ def _md_cell(cell: Cell) -> str:
             f"{f'**{ours}**' if cell.best else ours} (n {cell.ours.n}) {MARKS[cell.mark]}".strip()
         )
     paper = interval_text(cell.paper)
-    return f"{ours}<br>{f'**{paper}**' if cell.paper_best else paper}"
+    paper = f"**{paper}**" if cell.paper_best else paper
+    return f"{ours}<br>{', '.join(filter(None, (paper, cell.distance)))}"
 
 
 def _tex_row(name: str, cells: Sequence[Cell], show: Callable[[Cell], str]) -> str:
