@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dualmix.methods.dualmix import Mixing
+from dualmix.methods.ema import Averaging
 from dualmix.methods.mkd import Distilling
 from dualmix.registry import additions, get_method, presets
 from dualmix.report.collect import collect
@@ -76,8 +77,9 @@ def card_page() -> str:
         parts += [f"- `+{name}`: {addition.doc}.{cite} Sets {values}. On {on}."]
     parts += ["", *_settings(Mixing, own=False, prefix="mix.")]
     parts += _settings(Distilling, own=False, prefix="mkd.", skip=("augment",))
+    parts += _settings(Averaging, own=False, prefix="ema.")
     parts += ["## Settings that methods share\n"]
-    parts += _settings(get_method("er"), own=False, skip=("mix", "mkd"))
+    parts += _settings(get_method("er"), own=False, skip=("mix", "mkd", "ema"))
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -54,7 +54,7 @@ rest.
 CORE = ("keeps_the_protocol", "predict_is_pure", "resume_is_exact")
 CHOICES, TRIED = "every_choice_works", ("er+dualmix", "dvc")
 """The longest demand, and the methods to which `make test` puts it."""
-TRIED_ON_ER = ("+da", "+enmix", "+adpmix", "+mkd")
+TRIED_ON_ER = ("+da", "+enmix", "+adpmix", "+mkd", "+ema")
 
 
 def routine(here: bool) -> Any:

@@ -81,6 +81,7 @@ def test_every_method_but_the_bounds_names_its_paper() -> None:
                 module.__doc__,
                 dualmix.methods.dualmix.__doc__,
                 dualmix.methods.mkd.__doc__,
+                dualmix.methods.ema.__doc__,
             )
             assert any(place in (text or "") for text in texts), f"{name}: {cite}"
 

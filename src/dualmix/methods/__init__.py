@@ -1,7 +1,8 @@
 """One method, one file: its paper, its settings, its own rule and its own loop if it has one.
 
 A method imports learn, the package's root and the settings that methods share (`common`,
-`rehearsal`, and `dualmix`, whose mixes attach to every rehearsal), never another method's file."""
+`rehearsal`, and `dualmix`, `ema` and `mkd`, which attach to every rehearsal), never another
+method's file."""
 
 from dualmix.methods.agem import AGEM
 from dualmix.methods.aser import ASER
@@ -9,6 +10,7 @@ from dualmix.methods.common import Augmenting, Descent, Remembering, Sampling
 from dualmix.methods.derpp import DERpp
 from dualmix.methods.dualmix import Mixing
 from dualmix.methods.dvc import DVC
+from dualmix.methods.ema import Averaging
 from dualmix.methods.er import ER
 from dualmix.methods.er_ace import ERACE
 from dualmix.methods.fecam import FeCAM
@@ -36,6 +38,7 @@ __all__ = [
     "SCR",
     "SLDA",
     "Augmenting",
+    "Averaging",
     "DERpp",
     "Descent",
     "Distilling",

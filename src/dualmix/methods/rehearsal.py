@@ -12,6 +12,7 @@ from dualmix.learn.replay import Forward, Replay, Tricks
 from dualmix.learn.types import Learner, Retrieve, Update
 from dualmix.methods.common import Remembering, Sampling, suited
 from dualmix.methods.dualmix import Mixing
+from dualmix.methods.ema import Averaging
 from dualmix.methods.mkd import Distilling
 from dualmix.settings import setting
 
@@ -55,6 +56,7 @@ class Host(Remembering):
     )
     mix: Mixing = Mixing()
     mkd: Distilling = Distilling()
+    ema: Averaging = Averaging()
 
     @field_validator("train_augment")
     @classmethod
@@ -71,6 +73,17 @@ class Host(Remembering):
                 "the nearest class mean needs a memory: give memory 1 or more, or readout linear"
             )
         return readout
+
+    @field_validator("ema")
+    @classmethod
+    def _one_average(cls, ema: Averaging, given: ValidationInfo) -> Averaging:
+        mkd = given.data.get("mkd")
+        if ema.rate and mkd is not None and mkd.weight:
+            raise ValueError(
+                "+ema and +mkd both answer by an average of their own: give ema.rate 0 or "
+                "mkd.weight 0"
+            )
+        return ema
 
     def replay(
         self, model: Classifier, rng: Rng, update: Update, retrieve: Retrieve, **own: Any
@@ -94,7 +107,7 @@ class Host(Remembering):
             "tricks": Tricks(self.softmax, self.readout, self.review, self.memory_batch, seen),
         }
         learner = Replay(model, update=update, retrieve=retrieve, rng=rng, **{**shared, **own})
-        learner.average = teacher
+        learner.average = teacher or self.ema.average(model)
         return learner
 
 
