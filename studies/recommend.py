@@ -27,6 +27,7 @@ from dualmix.errors import ConfigError
 from dualmix.paper.numbers import DATA, MEMORY
 from dualmix.registry import nearest
 from dualmix.runs import metrics
+from dualmix.store.folder import Folder
 from dualmix.store.opening import open_store
 from dualmix.store.store import Store
 from dualmix.sweeps.sweep import Entry, Job, entries
@@ -40,46 +41,92 @@ BUDGET = {"method.memory_batch": 10, "method.iterations": 1, "method.lr": 0.1}
 """The paper's: 10 rehearsed images, one step per batch, its learning rate; no normalisation."""
 
 
+PROBED = {
+    "probes.on": True,
+    "probes.draws": 2,
+    "probes.rows": 1,
+    "probes.past": 1,
+    "probes.answers": True,
+}
+"""The ways to answer are scored, and as little as may be of what else probes measure."""
+OWN = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A preset and settings beside it, within `BUDGET`."""
+    """A preset and settings beside it, within `BUDGET`.
+
+    Attributes
+    ----------
+    preset, values
+        What is reported on other seeds.
+    trained
+        The preset that is trained to choose by; none: the same.
+    way
+        How it answers (`probes.answers`): training does not differ, so that candidates which only
+        answer in another way share their runs. `OWN`: as the run itself does.
+    """
 
     name: str
     preset: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    trained: str = ""
+    way: str = OWN
 
     def job(self, memory: int, seed: int, values: Mapping[str, Any]) -> Job:
-        """Return a run of it."""
-        told = {"data.name": DATA[0], "method.memory": memory, **BUDGET, **self.values, **values}
-        return Job(self.preset, {**told, "seed": seed})
+        """Return the run that it is judged by."""
+        settings = {path: value for path, value in self.values.items() if path != READOUT}
+        told = {"data.name": DATA[0], "method.memory": memory, **BUDGET, **settings, **values}
+        return Job(self.trained or self.preset, {**told, **PROBED, "seed": seed})
+
+    def accuracy(self, folder: Folder) -> float:
+        """Return what a finished run says of it, in per cent."""
+        if self.way == OWN:
+            return 100 * float(folder.read_json("scores.json")["average_accuracy"])
+        return 100 * float(folder.read_json("probes.json")[-1]["answers"][self.way])
 
 
-_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "ncm": {"method.readout": "ncm"},
-    "balanced": {"method.reservoir": "balanced"},
-    "balanced, ncm": {"method.reservoir": "balanced", "method.readout": "ncm"},
-    "review": {"method.review": 0.1},
-}
+READOUT = "method.readout"
+
+
+def answering(name: str, preset: str, values: Mapping[str, Any]) -> list[Candidate]:
+    """Return the four ways to answer of one training: by the head or by the nearest class mean,
+    with the weights or with their average.
+    """
+    ways = (("weights", "", ""), ("average", "+ema", ", +ema" if values else "+ema"))
+    return [
+        Candidate(
+            f"{name}{added}{', ncm' if readout == 'ncm' else ''}",
+            f"{preset}{extra}",
+            {**values, READOUT: readout} if readout == "ncm" else values,
+            f"{preset}+ema",
+            f"{network}, {readout}",
+        )
+        for network, extra, added in ways
+        for readout in ("head", "ncm")
+    ]
+
+
 CANDIDATES = {
     one.name: one
     for one in (
         *(
-            Candidate(f"{host}+{extra}", f"{host}+{extra}")
-            for host in ("er", "mir", "er-ace", "der++")
-            for extra in ("dualmix", "mkd", "dualmix+mkd")
+            one
+            for preset in ("er+dualmix", "mir+dualmix", "er-ace+dualmix", "der+++dualmix")
+            for one in answering(preset, preset, {})
         ),
+        *answering("er+dualmix, balanced", "er+dualmix", {"method.reservoir": "balanced"}),
+        *answering("er+dualmix, review", "er+dualmix", {"method.review": 0.1}),
         *(
-            Candidate(f"{preset}, {name}", preset, values)
-            for preset in ("er+dualmix", "er+dualmix+mkd", "er-ace+dualmix+mkd")
-            for name, values in _OPTIONS.items()
-        ),
-        *(
-            Candidate(f"{preset}, weight 1", preset, {"method.mkd.weight": 1.0})
+            Candidate(f"{preset}{name}", preset, values)
             for preset in ("er+mkd", "er+dualmix+mkd", "er-ace+dualmix+mkd")
+            for name, values in (("", {}), (", weight 1", {"method.mkd.weight": 1.0}))
         ),
     )
 }
-"""Hosts, mixes, distillation, read-outs, class-balanced memory, asymmetric loss and review."""
+"""Hosts, mixes, averages, distillation, read-outs, class-balanced memory, asymmetric loss and
+review.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +196,7 @@ def standing(name: str, runs: Mapping[int, Sequence[Entry]]) -> Standing:
         name,
         {
             size: {
-                run.composed.config.seed: 100
-                * float(run.folder.read_json("scores.json")["average_accuracy"])
+                run.composed.config.seed: CANDIDATES[name].accuracy(run.folder)
                 for run in some
                 if run.folder.done
             }

@@ -1,4 +1,4 @@
-"""The linear probe and the images that are held out."""
+"""The linear probe, the ways to answer and the images that are held out."""
 
 from __future__ import annotations
 
@@ -56,9 +56,34 @@ def test_a_run_files_it_after_the_last_task_only(tmp_path) -> None:
     assert without.config.key("f") == composed.config.key("f")
 
 
-def test_it_needs_probes() -> None:
+@pytest.mark.slow
+def test_every_way_to_answer_is_what_a_run_that_answers_so_scores(tmp_path) -> None:
+    """Four runs, each with one way to answer, against the probe of one of them."""
+    values = {
+        "data.name": "digits",
+        "stream.first": 3,
+        "method.memory": 40,
+        "probes.on": True,
+        "probes.draws": 2,
+        "probes.answers": True,
+    }
+    folder = run(compose("er+ema", values), open_store(str(tmp_path / "probed"))).folder
+    first, *_, last = folder.read_json("probes.json")
+    assert "answers" not in first and probed(folder, compose("er+ema", values))
+    alone = {"probes.on": False, "probes.answers": False}
+    scored = {}
+    for name, rate in (("weights", 0.0), ("average", 0.01)):
+        for way, readout in (("head", "linear"), ("ncm", "ncm")):
+            own = {"method.ema.rate": rate, "method.readout": readout}
+            made = run(compose("er", {**values, **alone, **own}), open_store(str(tmp_path / "one")))
+            scored[f"{name}, {way}"] = made.scores["average_accuracy"]
+    assert last["answers"] == pytest.approx(scored) and len(set(scored.values())) > 2
+
+
+@pytest.mark.parametrize("name", ["linear", "answers"])
+def test_it_needs_probes(name: str) -> None:
     with pytest.raises(ValidationError, match=r"add probes\.on true"):
-        Probes(linear=True)
+        Probes(**{name: True})
 
 
 def test_held_out_images_are_in_no_task_and_the_test_images_stay() -> None:

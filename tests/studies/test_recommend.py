@@ -7,10 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from dualmix.config.compose import compose
 from dualmix.errors import ConfigError
+from dualmix.runs.run import run
 from dualmix.store.opening import open_store
 from studies import recommend
-from studies.recommend import BASE, CANDIDATES, Standing, choose, gain, planned, standing_table
+from studies.recommend import (
+    BASE,
+    BUDGET,
+    CANDIDATES,
+    Standing,
+    choose,
+    gain,
+    planned,
+    report_command,
+    standing_table,
+)
 
 TINY = {"data.name": "digits", "stream.first": 1, "model.width": 1}
 
@@ -55,9 +67,30 @@ def test_only_class_orders_of_its_own_are_trained_within_the_budget(tmp_path: Pa
 
 
 def test_every_candidate_is_a_configuration_of_its_own(tmp_path: Path) -> None:
+    """Those that differ in the answer alone share their runs; what is reported has its own."""
     runs = planned([], (50,), TINY, open_store(str(tmp_path)))
-    keys = [run.folder.key for some in runs.values() for run in some[50]]
-    assert len(keys) == len(set(keys)) == 3 * len(CANDIDATES) and BASE in CANDIDATES
+    judged = [(run.folder.key, CANDIDATES[n].way) for n, by in runs.items() for run in by[50]]
+    assert len(judged) == len(set(judged)) == 3 * len(CANDIDATES) and BASE in CANDIDATES
+    assert len({key for key, _ in judged}) == 3 * 12
+    reported = [compose(c.preset, c.values).config.key("f") for c in CANDIDATES.values()]
+    assert len(set(reported)) == len(CANDIDATES)
+    chosen = report_command("er+dualmix+ema, ncm", (1000,))
+    assert "run er+dualmix+ema --data.name cifar100 --method.memory $m" in chosen
+    assert "--method.readout ncm" in chosen
+
+
+@pytest.mark.slow
+def test_a_way_to_answer_is_judged_as_a_run_that_answers_so(tmp_path: Path) -> None:
+    values = {**TINY, "stream.first": 2}
+    store = open_store(str(tmp_path))
+    for name in ("er+dualmix", "er+dualmix+ema, ncm"):
+        one = CANDIDATES[name]
+        judged, told = one.job(20, 100, values), {**BUDGET, "method.memory": 20, "seed": 100}
+        by = one.accuracy(run(compose(judged.preset, judged.values), store).folder)
+        alone = run(compose(one.preset, {**values, **told, **one.values}), store)
+        assert alone.folder.path.name != name and by == pytest.approx(
+            100 * alone.scores["average_accuracy"]
+        )
 
 
 def test_the_table_names_the_choice_and_where_it_is_reported(capsys: pytest.CaptureFixture) -> None:

@@ -145,6 +145,11 @@ class Probes(Settings):
         "after the last task fit a linear classifier to the features of all images of the stream, "
         "and score it on the test images",
     )
+    answers: bool = setting(
+        False,
+        "after the last task score every way to answer of a rehearsal method: by the head or the "
+        "nearest class mean, with the weights or their average where it has one (+ema, +mkd)",
+    )
 
     @field_validator("operators")
     @classmethod
@@ -158,8 +163,9 @@ class Probes(Settings):
     def _measured_at_all(self) -> Probes:
         if self.operators and not self.on:
             raise ValueError(worded(f"operators are {UNMEASURED}"))
-        if self.linear and not self.on:
-            raise ValueError(worded(f"linear is {UNMEASURED}"))
+        for name in ("linear", "answers"):
+            if getattr(self, name) and not self.on:
+                raise ValueError(worded(f"{name} is {UNMEASURED}"))
         return self
 
 

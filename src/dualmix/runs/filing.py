@@ -60,7 +60,7 @@ def probed(folder: Folder, composed: Composed) -> bool:
         return False
     made = _probes(folder)
     same = all(made.get(name) == getattr(asked, name) for name in ("draws", "rows", "past"))
-    if asked.linear and not made.get("linear"):
+    if any(getattr(asked, name) and not made.get(name) for name in ("linear", "answers")):
         return False
     operators = made.get("operators")
     return same and isinstance(operators, list) and set(asked.operators) <= set(map(str, operators))
@@ -72,7 +72,9 @@ def continues(folder: Folder, composed: Composed) -> bool:
     if not asked.on or not folder.has("config.json"):
         return True
     try:
-        return {"linear": False, **_probes(folder)} == asked.model_dump(mode="json")
+        return {"linear": False, "answers": False, **_probes(folder)} == asked.model_dump(
+            mode="json"
+        )
     except StoreError:
         return True  # what was asked for is damaged, and will be mended
 

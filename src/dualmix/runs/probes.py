@@ -4,7 +4,7 @@ memory's classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,12 @@ from torch import Tensor
 from dualmix.config.fields import Probes
 from dualmix.data import Images
 from dualmix.data.stream import Plan
+from dualmix.learn.answers import Answers
 from dualmix.learn.augment import transform
 from dualmix.learn.common import MemoryLearner, Parts
 from dualmix.learn.mixing import head_norms
-from dualmix.learn.modes import CHUNK, fused_bn
+from dualmix.learn.modes import CHUNK, fused_bn, replica
+from dualmix.learn.nearest_mean import class_means, nearest
 from dualmix.learn.network import Classifier
 from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Learner, Mix, Shape
@@ -145,9 +147,36 @@ def measure(
                 gap = forgetting_gap(losses, goal, risk_factor(sizes[-1], len(memory), sum(sizes)))
                 figures |= {"gap": gap.total, "gap_variance": gap.variance, "gap_bias": gap.bias}
             record["operators"][name] = figures
-    if settings.linear and task + 1 == len(order.tasks) and isinstance(learner, MemoryLearner):
-        record["linear"] = linear_probe(learner, images, order)
+    if task + 1 == len(order.tasks):
+        if settings.linear and isinstance(learner, MemoryLearner):
+            record["linear"] = linear_probe(learner, images, order)
+        if settings.answers and isinstance(learner, Replay):
+            record["answers"] = answer_probe(learner, images, order)
     return record
+
+
+def answer_probe(learner: Replay, images: Images, order: Plan) -> dict[str, float]:
+    """Return the average accuracy of every way to answer: training is the same for all of them."""
+    networks = {"weights": replica(learner.model)}
+    if learner.average is not None:
+        with learner.average.inside(learner.model):
+            networks["average"] = replica(learner.model)
+    ways: dict[str, tuple[Classifier, Callable[[Tensor], Tensor]]] = {
+        f"{name}, head": (network, network) for name, network in networks.items()
+    }
+    if len(learner.memory):
+        for name, network in networks.items():
+            means = class_means(network, learner.memory)
+            ways[f"{name}, ncm"] = network, nearest(network, means)
+    found = {}
+    for way, (network, score) in ways.items():
+        answers = Answers(network, score, learner.ages.steps)
+        shares = []
+        for task in order.tasks:
+            predicted = answers.predict(images.as_rows(images.test_x[task.test]))
+            shares.append(np.mean(predicted == images.test_y[task.test]))
+        found[way] = float(np.mean(shares))
+    return found
 
 
 def linear_probe(learner: MemoryLearner, images: Images, order: Plan) -> dict[str, Any]:
