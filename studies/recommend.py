@@ -115,6 +115,7 @@ CANDIDATES = {
             for preset in ("er+dualmix", "mir+dualmix", "er-ace+dualmix", "der+++dualmix")
             for one in answering(preset, preset, {})
         ),
+        *answering("er+dualmix, unmixed", "er+dualmix", {"method.mix.mixed": False}),
         *answering("er+dualmix, balanced", "er+dualmix", {"method.reservoir": "balanced"}),
         *answering("er+dualmix, review", "er+dualmix", {"method.review": 0.1}),
         *(
