@@ -67,6 +67,7 @@ STEPS: Mapping[str, tuple[str, Mapping[str, object], float | None]] = {
     "er-ace": ("er-ace", {}, None),
     "dvc": ("dvc", {}, None),
     "finetune": ("finetune", {}, None),
+    "er+ema": ("er+ema", {}, None),
     "er+mkd": ("er+mkd", {}, None),
     "er+dualmix+mkd": ("er+dualmix+mkd", {}, None),
 }

@@ -8,9 +8,9 @@ After every step a moving average of the weights takes a part of them,
     theta_E = (1 - a) * theta_E + a * theta,
 
 and answers in their place. Training never looks at it, so that a step is the host's own, and an
-average over the last 1 / a steps does not lean to the batches that came last. The rate a = 0.01 is
-their momentum of 0.99. Ours: the running statistics of batch-norm are averaged too, and the rate is
-higher in the first steps (`learn.averaging.Ensemble`)."""
+average over the last 1 / a steps does not lean to the batches that came last. The rate a = 0.01,
+and that the running statistics of batch-norm are averaged too, are read in its authors' code. Ours:
+the rate is higher in the first steps (`learn.averaging.Ensemble`)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Averaging(Settings):
 
     rate: float = setting(
         0.0,
-        f"what each step moves the average of the weights by that answers ({RATE:g} in its paper); "
-        "0: the weights themselves answer",
+        f"what each step moves the average of the weights by that answers ({RATE:g} in its "
+        "authors' code); 0: the weights themselves answer",
         ge=0,
         le=1,
         tune=Range(0.003, 0.1, log=True, needs=("rate",)),
