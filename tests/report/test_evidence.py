@@ -17,6 +17,7 @@ from dualmix.report.matching import Matching
 from dualmix.report.summary import paragraphs
 from dualmix.report.tables import paper_tables, summarise
 from dualmix.report.text_tables import markdown
+from dualmix.report.ways import ways
 from dualmix.runs.records import Collection
 from dualmix.store.store import Store
 
@@ -187,3 +188,18 @@ def test_commands_name_rows_that_the_grids_have(tmp_path: Path) -> None:
             words = shlex.split(cell.command)
             row, memory = (words[words.index(flag) + 1] for flag in ("--methods", "--memory"))
             assert len(jobs(words[2], methods=[row], memory=[int(memory)], seeds=[0])) == 1
+
+
+def test_the_ways_to_answer_stand_side_by_side(tmp_path: Path) -> None:
+    assert not ways(read_empty(tmp_path)).says
+    for seed, shift in enumerate((0.0, 0.01, 0.02)):
+        answers = {"weights, head": 0.2 + shift, "average, ncm": 0.3 + shift}
+        probes = [{"task": 1}, {"task": 2, "answers": answers}]
+        made(tmp_path, "er+ema", seed, {}, table=counts([[5], [2, 8]]), probes=probes)
+    accurate(tmp_path, "er", [10.0])
+    figure = ways(read(tmp_path))
+    assert len(figure.views) == 1
+    (said,) = figure.says
+    assert said.endswith("er+ema (3 runs): weights, head 21.0 ± 2.5; average, ncm 31.0 ± 2.5."), (
+        "a Student interval of 3 values one point apart is 4.303 / sqrt(3) = 2.48"
+    )

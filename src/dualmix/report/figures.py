@@ -21,6 +21,7 @@ from dualmix.report.paper_figures import errors, figure2, figure5
 from dualmix.report.speed import Speed
 from dualmix.report.speed_figure import benchmark, no_benchmark
 from dualmix.report.tables import Summary
+from dualmix.report.ways import ways
 
 
 def figures(
@@ -31,6 +32,7 @@ def figures(
     return [
         pairs(summary.paired_tests),
         ladder(summary.steps),
+        ways(collection),
         curves(collection),
         errors(collection),
         gate(collection),

@@ -285,6 +285,7 @@ def _nav(
 SHORT = {
     "paired": "DualMix adds",
     "ladder": "Part by part",
+    "ways": "Ways to answer",
     "curves": "Over tasks",
     "errors": "Errors",
     "norms": "Head",

@@ -1,0 +1,91 @@
+"""Which way to answer is best: the head or the nearest class mean, the weights or their average."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from dualmix.report.charts import (
+    STRONG,
+    WIDTH,
+    Figure,
+    FigureView,
+    Record,
+    axis_about,
+    by_place,
+    chart_of,
+    panels,
+    spec_of,
+    spread,
+)
+from dualmix.report.summary import name_of
+from dualmix.report.words import counted, interval_text
+from dualmix.runs import metrics
+from dualmix.runs.records import Collection, Group
+
+WAYS = ("weights, head", "weights, ncm", "average, head", "average, ncm")
+
+
+def scored(group: Group) -> dict[str, metrics.Interval]:
+    """Return the average accuracy of each way to answer, in per cent, over the runs that were asked
+    for it (`probes.answers`).
+    """
+    found = [run.probes[-1].get("answers") or {} for run in group.runs if run.probes]
+    shares = {way: [100 * float(one[way]) for one in found if way in one] for way in WAYS}
+    return {way: metrics.interval(some) for way, some in shares.items() if some}
+
+
+def ways(collection: Collection) -> Figure:
+    """Return the ways to answer of each configuration whose runs were asked for them."""
+    views, says = [], []
+    asked = {id(group): found for group in collection.groups if (found := scored(group))}
+    for at, groups in by_place(group for group in collection.groups if id(group) in asked):
+        charts = []
+        for group in groups:
+            found = asked[id(group)]
+            charts.append(_dots(name_of(group), found))
+            told = "; ".join(f"{way} {interval_text(found[way])}" for way in WAYS if way in found)
+            runs = counted(max(one.n for one in found.values()), "run")
+            says.append(f"{at}, {name_of(group)} ({runs}): {told}.")
+        views.append(FigureView(str(at), spec_of(panels(charts))))
+    caption = (
+        "Average accuracy after the last task. Head: the trained head answers; ncm: the nearest "
+        "class mean of the memory's features. Weights: those of the last step; average: a moving "
+        "average of them (+ema). Training is the same for all four. Dot: mean; line: its 95 % "
+        "interval, which one or two seeds do not have."
+    )
+    return Figure(
+        "ways",
+        "Which way to answer is best?",
+        caption,
+        "dualmix run er+dualmix+ema --data.name cifar100 --probes.on true --probes.answers true",
+        tuple(views),
+        tuple(says),
+    )
+
+
+def _dots(name: str, found: dict[str, metrics.Interval]) -> Any:
+    rows: list[Record] = [{"way": way, **spread(one, 1)} for way, one in found.items()]
+    scale = alt.Scale(domain=list(axis_about(rows, whole=True)))
+    y = alt.Y("way:N", sort=list(WAYS), title=None, axis=alt.Axis(labelLimit=150))
+    base = chart_of(rows)
+    tip = [
+        alt.Tooltip("way:N", title="way"),
+        alt.Tooltip("text:N", title="accuracy, %"),
+        alt.Tooltip("n:Q", title="seeds"),
+    ]
+    line = base.mark_rule(strokeWidth=2, color=STRONG, clip=True).encode(
+        alt.X("low:Q", title="average accuracy, %", scale=scale, axis=alt.Axis(tickCount=6)),
+        alt.X2("high:Q"),
+        y,
+    )
+    dots = base.mark_point(filled=True, size=90, color=STRONG, opacity=1).encode(
+        alt.X("mean:Q", scale=scale), y, tooltip=tip
+    )
+    text = base.mark_text(dy=-11, fontSize=12).encode(
+        alt.X("mean:Q"), y, text=alt.Text("mean:Q", format=".1f")
+    )
+    return alt.layer(line, dots, text).properties(
+        width=WIDTH // 2 - 20, height=34 * len(rows) + 10, title=name
+    )
