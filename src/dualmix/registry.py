@@ -162,10 +162,19 @@ def presets() -> dict[str, Preset]:
     known = dict(_PRESETS)
     for host in _PRESETS.values():
         for extra in _ADDITIONS.values():
-            if extra.group in _METHODS[host.kind].model_fields:
+            if _takes(host, extra):
                 joined = _joined(host, extra)
                 known[joined.name] = joined
     return known
+
+
+def _takes(host: Preset, extra: Addition) -> bool:
+    """Whether an addition fits a preset: its method has the group, and the preset is no combination
+    by itself.
+    """
+    groups = {f"method.{one.group}." for one in _ADDITIONS.values()}
+    combined = any(path.startswith(tuple(groups)) for path in host.values)
+    return extra.group in _METHODS[host.kind].model_fields and not combined
 
 
 def _joined(host: Preset, extra: Addition) -> Preset:
@@ -191,9 +200,7 @@ def additions() -> dict[str, tuple[Addition, list[str]]]:
     return {
         extra.name: (
             extra,
-            sorted(
-                p.name for p in _PRESETS.values() if extra.group in _METHODS[p.kind].model_fields
-            ),
+            sorted(p.name for p in _PRESETS.values() if _takes(p, extra)),
         )
         for extra in _ADDITIONS.values()
     }
@@ -248,6 +255,8 @@ def find_preset(name: str) -> Preset | None:
     except ConfigError:
         return None
     preset = _PRESETS[host]
+    if not all(_takes(preset, _ADDITIONS[extra]) for extra in extras):
+        return None
     for extra in sorted(extras, key=list(_ADDITIONS).index):
         preset = _joined(preset, _ADDITIONS[extra])
     return preset
