@@ -82,6 +82,7 @@ def test_every_method_but_the_bounds_names_its_paper() -> None:
                 dualmix.methods.dualmix.__doc__,
                 dualmix.methods.mkd.__doc__,
                 dualmix.methods.ema.__doc__,
+                dualmix.methods.recommended.__doc__,
             )
             assert any(place in (text or "") for text in texts), f"{name}: {cite}"
 
@@ -312,3 +313,13 @@ def test_the_example_rehearses_only_absent_classes() -> None:
 
 def test_the_example_is_short() -> None:
     assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) < 60
+
+
+def test_what_is_recommended_is_a_combination_and_takes_no_addition() -> None:
+    one, base = get_preset("recommended"), get_preset("er+dualmix+ema")
+    assert one.values == {**base.values, "method.readout": "ncm"}
+    own = {path: source for path, source in base.sources.items() if ".ema." not in path}
+    assert one.sources == own
+    assert not [name for name in presets() if name.startswith("recommended+")]
+    with pytest.raises(ConfigError, match=r"There is no method 'recommended\+dualmix'"):
+        get_preset("recommended+dualmix")

@@ -4,6 +4,7 @@ A method imports learn, the package's root and the settings that methods share (
 `rehearsal`, and `dualmix`, `ema` and `mkd`, which attach to every rehearsal), never another
 method's file."""
 
+from dualmix.methods import recommended as recommended
 from dualmix.methods.agem import AGEM
 from dualmix.methods.aser import ASER
 from dualmix.methods.common import Augmenting, Descent, Remembering, Sampling
