@@ -29,8 +29,8 @@ class Rung:
     ----------
     part
         ``ladder`` for the way from er to er+dualmix; else the letter of the question: a (no mixing
-        in one mix), c (no augmentation), e (weights), f (the gate), g (the memory to which nothing
-        was fitted).
+        in one mix), b (plain views in place of the mixes), c (no augmentation), e (weights), f (the
+        gate), g (the memory to which nothing was fitted).
     changes
         What it changes, in words.
     against
@@ -135,6 +135,7 @@ CONTROLS = (
     _changed("enmix-alpha-0", "a", "no mixing in EnMix (alpha -> 0)", enmix_alpha=0.0),
     _changed("adpmix-alpha-0", "a", "no mixing in AdpMix (alpha -> 0)", adpmix_alpha=0.0),
     _changed("alpha-0", "a", "no mixing in both (alpha -> 0)", enmix_alpha=0.0, adpmix_alpha=0.0),
+    _changed("plain-views", "b", "plain views of the memory in place of both mixes", mixed=False),
     _changed("no-augmentation", "c", "mixing without augmentation", augment="identity"),
     _changed("kappa-0", "f", "the gate is always open (kappa 0)", kappa=0.0),
     _changed("delta-0.1", "f", "labels are tilted twice as far (delta 0.1)", delta=0.1),
