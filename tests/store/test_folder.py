@@ -37,6 +37,7 @@ OTHER = {
     "method.train_augment": "flip",
     "method.mkd.weight": 1.0,
     "method.mkd.rate": 0.02,
+    "method.ema.rate": 0.02,
     "method.mkd.temperature": 2.0,
     "method.mkd.augment": "flip",
     "method.mkd.answers": "teacher",
@@ -99,6 +100,7 @@ SAME = {
     "probes.past": 8,
     "probes.operators": ["flip"],
     "probes.linear": True,
+    "probes.answers": True,
 }
 DECODING = {"data.size": 16, "data.held_out": 0.4, "data.split_seed": 1}
 PLACES = ("data.name", "data.root", "data.path", "data.fit", "data.skip", "model.weights")

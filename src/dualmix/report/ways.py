@@ -6,6 +6,7 @@ from typing import Any
 
 import altair as alt
 
+from dualmix.paper.numbers import DATA
 from dualmix.report.charts import (
     STRONG,
     WIDTH,
@@ -19,6 +20,7 @@ from dualmix.report.charts import (
     spec_of,
     spread,
 )
+from dualmix.report.commands import sweep_command
 from dualmix.report.summary import name_of
 from dualmix.report.words import counted, interval_text
 from dualmix.runs import metrics
@@ -59,7 +61,8 @@ def ways(collection: Collection) -> Figure:
         "ways",
         "Which way to answer is best?",
         caption,
-        "dualmix run er+dualmix+ema --data.name cifar100 --probes.on true --probes.answers true",
+        sweep_command("table1", ["er+dualmix"], DATA[0], 1000, 3)
+        + " --method.ema.rate 0.01 --probes.on true --probes.answers true",
         tuple(views),
         tuple(says),
     )
