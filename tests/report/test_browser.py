@@ -131,7 +131,7 @@ def test_all_is_drawn_without_an_error_or_a_request(
     browser: Any, page: Path, width: int, scheme: str
 ) -> None:
     shown(browser, page, width=width, scheme=scheme)
-    assert draw_all(browser) == 13 + STREAMS
+    assert draw_all(browser) == 14 + STREAMS
     assert browser.get_log("browser") == []
     assert requests(browser) == {page.as_uri()}
     assert run(browser, "return document.documentElement.scrollWidth <= innerWidth")

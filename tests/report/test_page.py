@@ -219,7 +219,7 @@ def test_an_empty_store_gives_a_page_of_what_is_missing(tmp_path: Path) -> None:
     page = html(summarise(collect(Store(tmp_path))))
     assert "No run is finished in this store." in page
     absent = page[page.index("Questions that this store has no runs for") :]
-    assert absent.count("<li>") == 17
+    assert absent.count("<li>") == 18
     assert "dualmix sweep figure5 --seeds 10" in absent and "Nothing: every folder" in page
 
 
