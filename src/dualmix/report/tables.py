@@ -259,7 +259,7 @@ def _native(groups: Iterable[Group | None]) -> str:
     """Return a sentence on cells with runs of the native engine."""
     return native_sentence(
         (f"{group.label}, {group.content.title}, M = {group.memory or 0}", group.native_seeds)
-        for group in groups
+        for group in {id(group): group for group in groups}.values()
         if group
     )
 
