@@ -269,6 +269,36 @@ def spread(one: metrics.Interval, digits: int = 2) -> Record:
     return {**{name: round(v, 5) for name, v in numbers.items()}, "text": words, "n": one.n}
 
 
+def dots(
+    rows: Sequence[Record], y: Any, title: str, scale: Any, tip: Sequence[Any], digits: str = ".1f"
+) -> list[Any]:
+    """Return the layers of means with their intervals, one below the other, each with its number.
+
+    Parameters
+    ----------
+    rows
+        What `spread` returns, and what `y` and `tip` name.
+    title
+        Of the axis.
+    digits
+        How the number is written.
+    """
+    base = chart_of(list(rows))
+    return [
+        base.mark_rule(strokeWidth=2, color=STRONG, clip=True).encode(
+            alt.X("low:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6)),
+            alt.X2("high:Q"),
+            y,
+        ),
+        base.mark_point(filled=True, size=90, color=STRONG, opacity=1).encode(
+            alt.X("mean:Q", scale=scale), y, tooltip=list(tip)
+        ),
+        base.mark_text(dy=-11, fontSize=12).encode(
+            alt.X("mean:Q"), y, text=alt.Text("mean:Q", format=digits)
+        ),
+    ]
+
+
 def axis_about(
     rows: Sequence[Record], *, zero: bool = False, whole: bool = False
 ) -> tuple[float, float]:

@@ -10,13 +10,13 @@ import altair as alt
 from dualmix.paper.ladder import SEEDS, WEIGHTINGS
 from dualmix.report.charts import (
     GREY,
-    STRONG,
     WIDTH,
     Figure,
     FigureView,
     Record,
     axis_about,
     chart_of,
+    dots,
     panels,
     spec_of,
     spread,
@@ -92,20 +92,7 @@ def _rungs(steps: Sequence[Step], title: str) -> Any:
         alt.Tooltip("text:N", title=title),
         alt.Tooltip("n:Q", title="seeds"),
     ]
-    base = chart_of(rows)
     zero = chart_of([{"zero": 0}]).mark_rule(color=GREY, strokeDash=[4, 3])
     layers = [zero.encode(alt.X("zero:Q"))] if change else []
-    layers += [
-        base.mark_rule(strokeWidth=2, color=STRONG, clip=True).encode(
-            alt.X("low:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6)),
-            alt.X2("high:Q"),
-            y,
-        ),
-        base.mark_point(filled=True, size=90, color=STRONG, opacity=1).encode(
-            alt.X("mean:Q", scale=scale), y, tooltip=tip
-        ),
-        base.mark_text(dy=-11, fontSize=12).encode(
-            alt.X("mean:Q"), y, text=alt.Text("mean:Q", format="+.1f" if change else ".1f")
-        ),
-    ]
+    layers += dots(rows, y, title, scale, tip, "+.1f" if change else ".1f")
     return alt.layer(*layers).properties(width=WIDTH // 2 - 20, height=34 * len(rows) + 10)

@@ -8,14 +8,13 @@ import altair as alt
 
 from dualmix.paper.numbers import DATA
 from dualmix.report.charts import (
-    STRONG,
     WIDTH,
     Figure,
     FigureView,
     Record,
     axis_about,
     by_place,
-    chart_of,
+    dots,
     panels,
     spec_of,
     spread,
@@ -72,23 +71,12 @@ def _dots(name: str, found: dict[str, metrics.Interval]) -> Any:
     rows: list[Record] = [{"way": way, **spread(one, 1)} for way, one in found.items()]
     scale = alt.Scale(domain=list(axis_about(rows, whole=True)))
     y = alt.Y("way:N", sort=list(WAYS), title=None, axis=alt.Axis(labelLimit=150))
-    base = chart_of(rows)
     tip = [
         alt.Tooltip("way:N", title="way"),
         alt.Tooltip("text:N", title="accuracy, %"),
         alt.Tooltip("n:Q", title="seeds"),
     ]
-    line = base.mark_rule(strokeWidth=2, color=STRONG, clip=True).encode(
-        alt.X("low:Q", title="average accuracy, %", scale=scale, axis=alt.Axis(tickCount=6)),
-        alt.X2("high:Q"),
-        y,
-    )
-    dots = base.mark_point(filled=True, size=90, color=STRONG, opacity=1).encode(
-        alt.X("mean:Q", scale=scale), y, tooltip=tip
-    )
-    text = base.mark_text(dy=-11, fontSize=12).encode(
-        alt.X("mean:Q"), y, text=alt.Text("mean:Q", format=".1f")
-    )
-    return alt.layer(line, dots, text).properties(
+    layers = dots(rows, y, "average accuracy, %", scale, tip)
+    return alt.layer(*layers).properties(
         width=WIDTH // 2 - 20, height=34 * len(rows) + 10, title=name
     )
