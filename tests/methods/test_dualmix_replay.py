@@ -22,6 +22,7 @@ from dualmix.learn.sampling import Reservoir, Uniform
 from dualmix.learn.types import Batch
 from dualmix.methods import ER, Mixing
 from dualmix.methods.dualmix import AdpMix, EnMix, NewView, View
+from dualmix.paper.ladder import GATE
 from dualmix.registry import presets
 from dualmix.rng import Rng
 from dualmix.runs.build import build
@@ -484,6 +485,21 @@ def test_tallies_add_up_and_survive_a_save() -> None:
         name: float(count) for name, count in other.tally.items()
     }
     assert int(other.tally["adpmix pairs"]) == 6 * 4
+
+
+def test_while_the_gate_stays_closed_the_tilt_does_not_matter() -> None:
+    """The ladder files one training under several of its rungs by this: by `GATE`, to the byte."""
+    steps = stream(12)
+
+    def tilted_by(delta: float, kappa: float) -> Replay:
+        return taught(learner({**ALL, "delta": delta, "kappa": kappa}), steps)
+
+    closed = [tilted_by(delta, kappa=1e6) for delta in (0.05, 0.0, 0.2)]
+    assert all(int(made.tally[GATE]) == 0 for made in closed)
+    assert all(same_weights(closed[0].model, made.model) for made in closed)
+    tilted = [tilted_by(delta, kappa=0.0) for delta in (0.05, 0.2)]
+    assert all(int(made.tally[GATE]) > 0 for made in tilted)
+    assert not same_weights(tilted[0].model, tilted[1].model)
 
 
 def test_one_rehearsed_image_and_one_new_image_are_enough() -> None:

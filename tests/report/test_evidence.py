@@ -44,7 +44,7 @@ def run_rung(root: Path, name: str, accuracies: list[float], preset: str = "") -
 
 
 def step_of(found: Collection, name: str) -> Step:
-    (step,) = [one for one in ladder_steps(Matching(found)) if one.rung.name == name]
+    (step,) = [one for one in ladder_steps(found).steps if one.rung.name == name]
     return step
 
 
@@ -93,27 +93,64 @@ def test_a_run_counts_for_every_rung_that_is_its_configuration(tmp_path: Path) -
 
 
 def test_the_figure_says_what_is_missing(tmp_path: Path) -> None:
-    assert not ladder(ladder_steps(Matching(read_empty(tmp_path)))).views
+    assert not ladder(ladder_steps(read_empty(tmp_path))).views
     run_rung(tmp_path, "er", [10.0, 12.0, 14.0])
-    alone = ladder(ladder_steps(Matching(read(tmp_path))))
+    alone = ladder(ladder_steps(read(tmp_path)))
     assert not alone.views and not alone.says, "nothing is paired yet"
     run_rung(tmp_path, "weights", [11.0, 14.0, 17.0])
-    figure = ladder(ladder_steps(Matching(read(tmp_path))))
+    figure = ladder(ladder_steps(read(tmp_path)))
     assert [view.name for view in figure.views] == ["From er to er+dualmix"]
     assert "over er: weights +2.0 ± 2.5 (3 seeds)." in figure.says
-    steps = ladder_steps(Matching(read(tmp_path)))
+    steps = ladder_steps(read(tmp_path)).steps
     run = sum(step.accuracy is not None for step in steps)
     assert run > 1 and figure.says[-1] == f"{len(steps) - run} of {len(steps)} rungs were not run."
     assert "--seeds 3" in figure.command
 
 
-def test_the_figure_names_the_rungs_of_the_native_engine(tmp_path: Path) -> None:
+def test_rungs_are_paired_on_the_engine_of_most_runs(tmp_path: Path) -> None:
+    native = {"model.engine": "native"}
     run_rung(tmp_path, "er", [10.0, 12.0])
-    native = {**RUNGS["weights"].settings(), "model.engine": "native"}
-    accurate(tmp_path, RUNGS["weights"].preset, [11.0, 14.0], native)
-    figure = ladder(ladder_steps(Matching(read(tmp_path))))
+    rung = RUNGS["weights"]
+    accurate(tmp_path, rung.preset, [11.0, 14.0], {**rung.settings(), **native})
+    figure = ladder(ladder_steps(read(tmp_path)))
     assert "over er: weights +1.5 (2 seeds)." in figure.says
-    assert " on torch: weights (seeds 0, 1); er, one-mean (seeds 0, 1)." in figure.caption
+    assert "on the torch engine, but for weights (seeds 0, 1); er, one-mean" in figure.caption
+    accurate(tmp_path, "er", [20.0], {**RUNGS["er"].settings(), **native})
+    found = ladder_steps(read(tmp_path))
+    assert found.engine == "native", "3 of 5 runs"
+    figure = ladder(found)
+    assert "over er: weights -3.5 (2 seeds)." in figure.says, "seed 0 against the native 20.0"
+    assert "on the native engine, but for er (seed 1); er, sum (seed 1)" in figure.caption
+    assert {run.engine for run in read(tmp_path).runs if run.label == "er"} == {"torch", "native"}
+
+
+def gated(root: Path, seed: int, accuracy: float, pairs_open: int | None) -> None:
+    """File a run of er+dualmix in which the gate opened for so many pairs; none: not counted."""
+    tally = {} if pairs_open is None else {"adpmix pairs": 100, "adpmix gate open": pairs_open}
+    probes = [{"task": 1, "tally": {}}, {"task": 2, "tally": tally}]
+    table = counts([[100], [0, round(2 * accuracy)]], images=100)
+    rung = RUNGS["dualmix"]
+    made(root, rung.preset, seed, rung.settings(), table=table, probes=probes)
+
+
+def test_a_closed_gate_makes_rungs_the_same_training(tmp_path: Path) -> None:
+    for seed, (accuracy, pairs_open) in enumerate([(19.0, 0), (20.0, 7), (18.0, None), (17.0, 0)]):
+        gated(tmp_path, seed, accuracy, pairs_open)
+    run_rung(tmp_path, "enmix", [16.0])
+    found = read(tmp_path)
+    untilted = step_of(found, "adpmix-untilted")
+    assert untilted.closed_seeds == (0, 3), "seed 1 was tilted, of seed 2 nothing is known"
+    assert (untilted.accuracy.mean, untilted.difference.mean, untilted.seeds) == (18.0, 3.0, (0,))
+    further = step_of(found, "delta-0.2")
+    assert (further.difference.mean, further.difference.n) == (0.0, 2)
+    assert step_of(found, "kappa-0").accuracy is None, "its gate is open"
+    assert not step_of(found, "dualmix").closed_seeds
+    caption = ladder(ladder_steps(found)).caption
+    assert "Not trained again: adpmix-untilted (seeds 0, 3); delta-0.1 (seeds 0, 3)" in caption
+    run_rung(tmp_path, "delta-0.2", [25.0])
+    found = read(tmp_path)
+    assert step_of(found, "delta-0.2").closed_seeds == (3,), "a run of its own goes first"
+    assert step_of(found, "delta-0.2").difference.mean == 3.0
 
 
 def read_empty(root: Path) -> Collection:
@@ -130,7 +167,7 @@ def test_the_whole_ladder_is_drawn(tmp_path: Path) -> None:
             continue
         done.add(key)
         run_rung(tmp_path, name, [10.0 + place / 2, 11.0 + place / 2, 12.0])
-    figure = ladder(ladder_steps(Matching(read(tmp_path))))
+    figure = ladder(ladder_steps(read(tmp_path)))
     assert len(figure.views) == 4 and not any("not run" in one for one in figure.says)
     first = figure.says.index("er+dualmix with one thing changed, in points of accuracy:")
     assert len([one for one in figure.says[:first] if one.startswith("over ")]) == len(LADDER) - 1
@@ -180,7 +217,7 @@ def test_commands_name_rows_that_the_grids_have(tmp_path: Path) -> None:
 
     from dualmix.paper.grids import jobs
 
-    for step in ladder_steps(Matching(read_empty(tmp_path))):
+    for step in ladder_steps(read_empty(tmp_path)).steps:
         words = shlex.split(step.command)
         assert jobs("ladder", methods=[words[words.index("--methods") + 1]], seeds=[0])
     for table in source_tables(Matching(read_empty(tmp_path))):

@@ -19,6 +19,8 @@ SEEDS = 3
 MEMORY, UNFITTED = 1000, 5000
 """The ladder's memory, and one to which no weight was fitted."""
 ALL_TERMS = (*TERMS["er+dualmix"], "new_view")
+GATE = "adpmix gate open"
+"""The counter of pairs for which the gate of Eq. 9 was open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,9 @@ class Rung:
         The name of the rung it is compared with; empty: of none.
     values
         Settings beside the preset's.
+    closed
+        Another rung from which it differs in the tilt of Eq. 9 alone: a run of that one in which
+        the gate never opened (its counter `GATE` is 0) is this one too, to the byte.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Rung:
     against: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     memory: int = MEMORY
+    closed: str = ""
 
     def settings(self) -> dict[str, Any]:
         """Return what it is run with, by dotted path."""
@@ -118,6 +124,7 @@ LADDER = (
         "er+dualmix",
         "enmix",
         alike("view", "enmix", "adpmix", delta=0.0),
+        closed="dualmix",
     ),
     Rung(
         "dualmix", "ladder", "labels tilted by Eq. 9: er+dualmix", "er+dualmix", "adpmix-untilted"
@@ -126,9 +133,9 @@ LADDER = (
 """The way from er to er+dualmix; each rung changes one thing of the one before."""
 
 
-def _changed(name: str, part: str, changes: str, **mix: Any) -> Rung:
+def _changed(name: str, part: str, changes: str, closed: str = "", **mix: Any) -> Rung:
     values = {f"method.mix.{path}": value for path, value in mix.items()}
-    return Rung(name, part, changes, "er+dualmix", "dualmix", values)
+    return Rung(name, part, changes, "er+dualmix", "dualmix", values, closed=closed)
 
 
 CONTROLS = (
@@ -138,8 +145,8 @@ CONTROLS = (
     _changed("plain-views", "b", "plain views of the memory in place of both mixes", mixed=False),
     _changed("no-augmentation", "c", "mixing without augmentation", augment="identity"),
     _changed("kappa-0", "f", "the gate is always open (kappa 0)", kappa=0.0),
-    _changed("delta-0.1", "f", "labels are tilted twice as far (delta 0.1)", delta=0.1),
-    _changed("delta-0.2", "f", "four times as far (delta 0.2)", delta=0.2),
+    _changed("delta-0.1", "f", "labels are tilted twice as far (delta 0.1)", "dualmix", delta=0.1),
+    _changed("delta-0.2", "f", "four times as far (delta 0.2)", "dualmix", delta=0.2),
     _changed("open-delta-0.2", "f", "the gate open, four times as far", kappa=0.0, delta=0.2),
 )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dualmix.paper.independent import SOURCES, Row, Source
-from dualmix.paper.ladder import RUNGS, Rung
+from dualmix.paper.ladder import GATE, RUNGS, Rung
 from dualmix.report.against import Mark, distance_text, mark
 from dualmix.report.matching import Matching
 from dualmix.runs import metrics
-from dualmix.runs.records import Group
+from dualmix.runs.records import Collection, Group, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,10 @@ class Step:
     ----------
     difference, forgetting
         In points of accuracy and of forgetting after the last task, over the seeds that both have.
-    native_seeds
-        Seeds of its runs on the native engine.
+    odd_seeds
+        Seeds of its runs on another engine than most of the ladder's.
+    closed_seeds
+        Seeds for which a run of `Rung.closed` stands in, because its gate never opened.
     """
 
     rung: Rung
@@ -114,7 +116,8 @@ class Step:
     difference: metrics.Interval | None
     forgetting: metrics.Interval | None
     seeds: tuple[int, ...]
-    native_seeds: tuple[int, ...]
+    odd_seeds: tuple[int, ...]
+    closed_seeds: tuple[int, ...]
 
     @property
     def command(self) -> str:
@@ -122,12 +125,25 @@ class Step:
         return f"dualmix sweep ladder --methods '{self.rung.name}'"
 
 
-def ladder_steps(matching: Matching) -> list[Step]:
-    """Return every rung, those without runs too."""
-    groups: dict[str, Group] = {}
-    for name, rung in RUNGS.items():
-        if some := matching.groups(name, rung.preset, rung.settings()):
-            groups[name] = some[0]
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Every rung, those without runs too, and the engine of most of their runs.
+
+    Of two runs of a seed that one counts, so that rungs are paired on one engine where they can be:
+    rounding is then no part of a difference.
+    """
+
+    engine: str
+    steps: tuple[Step, ...]
+
+
+def ladder_steps(collection: Collection) -> Ladder:
+    """Return the ladder as a store's runs have it."""
+    found = {engine: _rung_groups(Matching(collection, engine)) for engine in ENGINES}
+    engine = max(ENGINES, key=lambda engine: len(_on(found[engine].values(), engine)))
+    groups = found[engine]
+    closed = {name: _stand_in(rung, groups) for name, rung in RUNGS.items()}
+    groups |= {name: group for name, (group, seeds) in closed.items() if group and seeds}
     steps = []
     for name, rung in RUNGS.items():
         group, base = groups.get(name), groups.get(rung.against)
@@ -139,9 +155,43 @@ def ladder_steps(matching: Matching) -> list[Step]:
             gains = [
                 _paired(group, base, score, seeds) for score in ("average_accuracy", "forgetting")
             ]
-        native = group.native_seeds if group else ()
-        steps.append(Step(rung, accuracy, gains[0], gains[1], seeds, native))
-    return steps
+        odd = tuple(run.seed for run in group.runs if run.engine != engine) if group else ()
+        steps.append(Step(rung, accuracy, gains[0], gains[1], seeds, odd, closed[name][1]))
+    return Ladder(engine, tuple(steps))
+
+
+ENGINES = ("torch", "native")
+
+
+def _rung_groups(matching: Matching) -> dict[str, Group]:
+    """Return the runs of each rung that has some."""
+    found = {
+        name: matching.groups(name, rung.preset, rung.settings()) for name, rung in RUNGS.items()
+    }
+    return {name: groups[0] for name, groups in found.items() if groups}
+
+
+def _on(groups: Iterable[Group], engine: str) -> set[str]:
+    """Return the runs on an engine."""
+    return {run.key for group in groups for run in group.runs if run.engine == engine}
+
+
+def _stand_in(rung: Rung, groups: Mapping[str, Group]) -> tuple[Group | None, tuple[int, ...]]:
+    """Return the runs of a rung, and the seeds for which one of `Rung.closed` is the same."""
+    own, other = groups.get(rung.name), groups.get(rung.closed)
+    if other is None or (own and own.content != other.content):
+        return own, ()
+    runs = {run.seed: run for run in other.runs if _stayed_closed(run)}
+    runs |= {run.seed: run for run in own.runs} if own else {}
+    had = set(own.seeds) if own else set()
+    group = replace(other, label=rung.name, runs=tuple(runs[seed] for seed in sorted(runs)))
+    return group, tuple(sorted(set(runs) - had))
+
+
+def _stayed_closed(run: Run) -> bool:
+    """Whether it is known that the gate of Eq. 9 never opened in a run."""
+    tally = run.probes[-1].get("tally", {}) if run.probes else {}
+    return tally.get(GATE) == 0
 
 
 def _paired(group: Group, base: Group, score: str, seeds: Sequence[int]) -> metrics.Interval | None:

@@ -31,7 +31,7 @@ def figures(
     collection = summary.collection
     return [
         pairs(summary.paired_tests),
-        ladder(summary.steps),
+        ladder(summary.ladder),
         ways(collection),
         curves(collection),
         errors(collection),

@@ -21,8 +21,8 @@ from dualmix.report.charts import (
     spec_of,
     spread,
 )
-from dualmix.report.evidence import Step
-from dualmix.report.words import counted, native_sentence
+from dualmix.report.evidence import Ladder, Step
+from dualmix.report.words import counted, seeds_text
 
 PARTS = {
     "From er to er+dualmix": ("ladder",),
@@ -33,9 +33,9 @@ PARTS = {
 """What each view shows, by the parts of its rungs."""
 
 
-def ladder(steps: Sequence[Step]) -> Figure:
+def ladder(found: Ladder) -> Figure:
     """Return the rungs that were run, a view per question, and which are missing."""
-    views, says = [], []
+    views, says, steps = [], [], found.steps
     for title, parts in PARTS.items():
         here = [step for step in steps if step.rung.part in parts]
         told = [step for step in here if step.difference]
@@ -50,8 +50,7 @@ def ladder(steps: Sequence[Step]) -> Figure:
         "Each rung changes one thing of another and is paired with it by seed. "
         "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "
         "do not have. Right, or below: the accuracy itself. "
-        f"{'; '.join(f'{name}: {what}' for name, what in WEIGHTINGS.items())}."
-        + native_sentence((step.rung.name, step.native_seeds) for step in steps)
+        f"{'; '.join(f'{name}: {what}' for name, what in WEIGHTINGS.items())}." + _exceptions(found)
     )
     return Figure(
         "ladder",
@@ -61,6 +60,19 @@ def ladder(steps: Sequence[Step]) -> Figure:
         tuple(views),
         tuple(says) if views else (),
     )
+
+
+def _exceptions(found: Ladder) -> str:
+    """Return which runs are not of the ladder's engine, and which rungs needed no run."""
+    odd = seeds_text((step.rung.name, step.odd_seeds) for step in found.steps)
+    same = seeds_text((step.rung.name, step.closed_seeds) for step in found.steps)
+    words = f" All on the {found.engine} engine" + (f", but for {odd}." if odd else ".")
+    if same:
+        words += (
+            f" Not trained again: {same}. The gate of Eq. 9 never opened in er+dualmix, so that "
+            "these are the same training to the byte."
+        )
+    return words
 
 
 def _said(steps: Sequence[Step]) -> list[str]:

@@ -15,11 +15,21 @@ APART = {"data.name", "method.memory"}
 
 
 class Matching:
-    """The runs of a store by all settings that can change a result."""
+    """The runs of a store by all settings that can change a result.
 
-    def __init__(self, collection: Collection) -> None:
+    Parameters
+    ----------
+    engine
+        Of two runs of a seed on different engines, the one on this engine counts; none: the one
+        that counts everywhere.
+    """
+
+    def __init__(self, collection: Collection, engine: str | None = None) -> None:
+        runs = list(collection.runs)
+        if engine is not None:
+            runs = sorted((*runs, *collection.twins), key=lambda run: run.engine != engine)
         self.runs: dict[str, list[Run]] = {}
-        for run in collection.runs:
+        for run in runs:
             self.runs.setdefault(_told(run.settings), []).append(run)
 
     def groups(self, label: str, preset: str, values: Mapping[str, Any]) -> list[Group]:

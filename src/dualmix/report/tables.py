@@ -21,7 +21,7 @@ from dualmix.paper.numbers import (
 )
 from dualmix.report import commands
 from dualmix.report.against import Mark, distance_text, mark
-from dualmix.report.evidence import SourceTable, Step, ladder_steps, source_tables
+from dualmix.report.evidence import Ladder, SourceTable, ladder_steps, source_tables
 from dualmix.report.matching import Matching
 from dualmix.report.paired_tests import PairedTest, paired_tests
 from dualmix.report.streams import Stream, streams
@@ -343,7 +343,7 @@ class Summary:
     tables: tuple[Table, ...]
     paired_tests: tuple[PairedTest, ...]
     sources: tuple[SourceTable, ...]
-    steps: tuple[Step, ...]
+    ladder: Ladder
 
 
 def summarise(collection: Collection) -> Summary:
@@ -355,5 +355,5 @@ def summarise(collection: Collection) -> Summary:
         tuple(paper_tables(collection, matching)),
         tuple(paired_tests(collection)),
         tuple(source_tables(matching)),
-        tuple(ladder_steps(matching)),
+        ladder_steps(collection),
     )

@@ -87,7 +87,7 @@ def markdown(summary: Summary) -> str:
         parts += ["<details><summary>How to reproduce each cell</summary>", ""]
         parts += dict.fromkeys(f"- {place_text(cell)}: `{cell.command}`" for cell in table.cells())
         parts += ["", "</details>", ""]
-    parts += [*_md_steps(summary.steps), *_md_sources(summary.sources)]
+    parts += [*_md_steps(summary.ladder.steps), *_md_sources(summary.sources)]
     for title, remarks in (
         ("Left out", collection.left_out),
         ("Not finished", collection.unfinished),

@@ -114,18 +114,29 @@ def interval_text(interval: metrics.Interval | Published | None, digits: int = 1
     return f"{mean:.{digits}f}" if half is None else f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
-def native_sentence(places: Iterable[tuple[str, Sequence[int]]]) -> str:
-    """Return a sentence that names the places of a table or figure with runs of the native engine,
-    and their seeds; nothing if there are none.
+def seeds_text(places: Iterable[tuple[str, Sequence[int]]]) -> str:
+    """Return places with their seeds, without the places that have none.
 
     Examples
     --------
-    >>> native_sentence([("er", (0, 2)), ("mir", ()), ("scr", (1,))])
-    ' On the native engine, the rest on torch: er (seeds 0, 2); scr (seed 1).'
+    >>> seeds_text([("er", (0, 2)), ("mir", ()), ("scr", (1,))])
+    'er (seeds 0, 2); scr (seed 1)'
     """
-    some = [
+    return "; ".join(
         f"{name} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
         for name, seeds in places
         if seeds
-    ]
-    return f" On the native engine, the rest on torch: {'; '.join(some)}." if some else ""
+    )
+
+
+def native_sentence(places: Iterable[tuple[str, Sequence[int]]]) -> str:
+    """Return a sentence that names the places of a table with runs of the native engine, and their
+    seeds; nothing if there are none.
+
+    Examples
+    --------
+    >>> native_sentence([("er", (0, 2)), ("mir", ())])
+    ' On the native engine, the rest on torch: er (seeds 0, 2).'
+    """
+    some = seeds_text(places)
+    return f" On the native engine, the rest on torch: {some}." if some else ""

@@ -101,6 +101,11 @@ class Run:
         return self.settings.get("method.memory")
 
     @property
+    def engine(self) -> str:
+        """What computed its network."""
+        return str(self.settings.get("model.engine", "torch"))
+
+    @property
     def plugin(self) -> Mapping[str, Any]:
         """The file and the sha256 of the code of a method that is not the package's own."""
         given = self.facts.get("plugin")
@@ -133,7 +138,7 @@ class Group:
     @property
     def native_seeds(self) -> tuple[int, ...]:
         """Seeds of the runs on the native engine, which rounds otherwise than torch."""
-        return tuple(run.seed for run in self.runs if run.settings.get("model.engine") == "native")
+        return tuple(run.seed for run in self.runs if run.engine == "native")
 
     @cached_property
     def tasks(self) -> int:
