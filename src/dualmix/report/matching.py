@@ -45,7 +45,7 @@ class Matching:
         """
         if not self.runs:
             return []
-        settings = dict(flatten(compose(preset, values).config.record()))
+        settings = _settings(preset, values)
         by_content: dict[Content, dict[int, Run]] = {}
         for run in self.runs.get(_told(settings), ()):
             by_content.setdefault(run.content, {}).setdefault(run.seed, run)
@@ -55,6 +55,17 @@ class Matching:
             for content, seeds in by_content.items()
         ]
         return sorted(groups, key=lambda group: (group.content.subset, -len(group.runs)))
+
+
+def told(preset: str, values: Mapping[str, Any]) -> str:
+    """Return all of a configuration that can change a result, as one text: equal for two that are
+    the same training and the same answers.
+    """
+    return _told(_settings(preset, values))
+
+
+def _settings(preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(flatten(compose(preset, values).config.record()))
 
 
 def _told(settings: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING
 from dualmix.paper.proposition import verdicts
 from dualmix.paper.readings import TERMS
 from dualmix.report import commands
+from dualmix.report.budget import LACKING
 from dualmix.report.calibration import Calibration, calibrations
 from dualmix.report.gallery import Gallery, gallery
 from dualmix.report.speed import Speed
@@ -124,6 +125,8 @@ def html(
         chosen={one.id: one for one in chosen},
         most=MOST,
         tables=summary.tables,
+        budget=summary.budget,
+        lacking=LACKING,
         sources=[source for source in summary.sources if source.filled],
         sources_absent=[source for source in summary.sources if not source.filled],
         blocks=_blocks,
@@ -277,6 +280,7 @@ def _nav(
         *([("sources", "Other papers")] if any(s.filled for s in summary.sources) else []),
         *([("calibration", "Readings")] if readings else []),
         *([("gallery", "Images")] if pictures.rows else []),
+        *([("budget", "What is missing")] if summary.budget.spent else []),
         *([("runs", "All runs")] if summary.collection.runs else []),
         ("left-out", "Left out"),
     ]

@@ -21,6 +21,7 @@ from dualmix.paper.numbers import (
 )
 from dualmix.report import commands
 from dualmix.report.against import Mark, distance_text, mark
+from dualmix.report.budget import Budget, budget
 from dualmix.report.evidence import Ladder, SourceTable, ladder_steps, source_tables
 from dualmix.report.matching import Matching
 from dualmix.report.paired_tests import PairedTest, paired_tests
@@ -344,6 +345,7 @@ class Summary:
     paired_tests: tuple[PairedTest, ...]
     sources: tuple[SourceTable, ...]
     ladder: Ladder
+    budget: Budget
 
 
 def summarise(collection: Collection) -> Summary:
@@ -356,4 +358,5 @@ def summarise(collection: Collection) -> Summary:
         tuple(paired_tests(collection)),
         tuple(source_tables(matching)),
         ladder_steps(collection),
+        budget(collection),
     )

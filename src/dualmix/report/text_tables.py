@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dualmix.paper.numbers import Published
 from dualmix.report import commands
+from dualmix.report.budget import LACKING, Budget
 from dualmix.report.evidence import Beside, SourceTable, Step
 from dualmix.report.export import as_cell
 from dualmix.report.streams import Stream
@@ -88,6 +89,7 @@ def markdown(summary: Summary) -> str:
         parts += dict.fromkeys(f"- {place_text(cell)}: `{cell.command}`" for cell in table.cells())
         parts += ["", "</details>", ""]
     parts += [*_md_steps(summary.ladder.steps), *_md_sources(summary.sources)]
+    parts += _md_budget(summary.budget)
     for title, remarks in (
         ("Left out", collection.left_out),
         ("Not finished", collection.unfinished),
@@ -134,6 +136,25 @@ def _md_steps(steps: Sequence[Step]) -> list[str]:
         "",
         *([left, ""] if left else []),
     ]
+
+
+def _md_budget(budget: Budget) -> list[str]:
+    """Return what the runs took, and what each grid lacks."""
+    if not budget.spent:
+        return []
+    heads = ["grid", "runs there", "missing", "hours of a core", "command"]
+    rows = [
+        [
+            lack.name,
+            f"{lack.there} of {lack.total}",
+            str(lack.missing),
+            lack.text,
+            f"`{lack.command}`",
+        ]
+        for lack in budget.lacks
+    ]
+    table = [LACKING, "", *_md_table(heads, rows), ""] if rows else []
+    return ["## What it took, and what is missing", "", budget.said, "", *table]
 
 
 def _md_sources(sources: Sequence[SourceTable]) -> list[str]:

@@ -1,0 +1,160 @@
+"""What the runs of a store took, and what the grids still lack, with the command that trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dualmix.paper.grids import ONE_MEAN, jobs
+from dualmix.paper.independent import SOURCES
+from dualmix.paper.numbers import DATA
+from dualmix.report.evidence import ladder_steps
+from dualmix.report.matching import Matching, told
+from dualmix.report.words import counted
+from dualmix.runs.records import Collection, Run
+from dualmix.sweeps.sweep import Job
+
+SEEDS = 3
+"""Seeds of each configuration that are asked for: the least with a useful interval."""
+LACKING = (
+    f"What each grid lacks with {SEEDS} seeds of each configuration, and the command that trains "
+    "it; grids share runs. Hours of a core: what such runs took here, at the median."
+)
+HOUR = 3600.0
+SECONDS = ("train_seconds", "evaluate_seconds", "probe_seconds", "save_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A grid, how many of its runs are there, and what the others would take.
+
+    Attributes
+    ----------
+    hours
+        Of one core, for the runs that are missing and like which something was run.
+    unknown
+        Missing runs whose method was never run on these images.
+    """
+
+    name: str
+    total: int
+    there: int
+    hours: float
+    unknown: int
+    command: str
+
+    @property
+    def missing(self) -> int:
+        """Runs that it lacks."""
+        return self.total - self.there
+
+    @property
+    def text(self) -> str:
+        """The hours that the missing runs would take, and of how many nothing is known."""
+        known = f"{self.hours:.1f}" if self.missing > self.unknown else ""
+        unknown = f"? for {counted(self.unknown, 'run')}" if self.unknown else ""
+        return " + ".join(part for part in (known, unknown) if part) or "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Hours of a core behind a store's runs, and what each grid lacks."""
+
+    spent: float
+    by_engine: dict[str, float]
+    lacks: tuple[Lack, ...]
+
+    @property
+    def said(self) -> str:
+        """The hours in words."""
+        shares = ", ".join(f"{hours:.1f} on {engine}" for engine, hours in self.by_engine.items())
+        return f"The runs of this store took {self.spent:.1f} hours of a core ({shares})."
+
+
+def budget(collection: Collection) -> Budget:
+    """Return what was spent, and what the grids lack on the whole sets that the store has runs of.
+
+    Grids share runs: a run that two of them lack is counted in both.
+    """
+    every = (*collection.runs, *collection.twins)
+    engines = sorted({run.engine for run in every})
+    by_engine = {
+        engine: sum(_seconds(run) for run in every if run.engine == engine) / HOUR
+        for engine in engines
+    }
+    return Budget(sum(by_engine.values()), by_engine, tuple(_lacks(collection)))
+
+
+def _lacks(collection: Collection) -> list[Lack]:
+    contents = collection.contents(collection.groups)
+    data = [name for name in DATA if any(c.name == name and not c.subset for c in contents)]
+    matching, pace = Matching(collection), Pace(collection)
+    grids = [("table1", data)] if data else []
+    grids += [(name, [DATA[0]]) for name in CIFAR] if DATA[0] in data else []
+    closed = {
+        told(step.rung.preset, step.rung.settings()): step.closed_seeds
+        for step in ladder_steps(collection).steps
+    }
+    return [_lack(name, sets, matching, pace, closed) for name, sets in grids]
+
+
+CIFAR = ("table3", ONE_MEAN, "ladder", *SOURCES)
+
+
+def _lack(
+    name: str,
+    data: Sequence[str],
+    matching: Matching,
+    pace: Pace,
+    closed: Mapping[str, Sequence[int]],
+) -> Lack:
+    """Return what a grid lacks; several cells that are one configuration count once, and seeds of a
+    configuration that need no run of its own (`Step.closed_seeds`) are there.
+    """
+    wanted = {told(job.preset, job.values): job for job in jobs(name, data=data, seeds=[0])}
+    seconds, there, unknown = 0.0, 0, 0
+    for text, job in wanted.items():
+        groups = matching.groups(job.preset, job.preset, job.values)
+        seeds = groups[0].seeds if groups and not groups[0].content.subset else ()
+        missing = len(set(range(SEEDS)) - {*seeds, *closed.get(text, ())})
+        there += SEEDS - missing
+        one = pace.seconds(job)
+        if one is None:
+            unknown += missing
+        else:
+            seconds += missing * one
+    words = "".join(f" --data {one}" for one in data) if name == "table1" else ""
+    command = f"dualmix sweep {name}{words} --seeds {SEEDS}"
+    return Lack(name, SEEDS * len(wanted), there, seconds / HOUR, unknown, command)
+
+
+class Pace:
+    """How long runs take: the median of the seconds per step of a preset on a data set, whatever
+    machines and engines they were on.
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        paces: dict[tuple[str, str], list[float]] = {}
+        self.steps: dict[str, int] = {}
+        for run in (*collection.runs, *collection.twins):
+            name, steps = run.content.name, _steps(run)
+            paces.setdefault((run.label, name), []).append(_seconds(run) / max(steps, 1))
+            if run.settings.get("stream.first") is None and not run.content.subset:
+                epochs = run.settings.get("stream.epochs") or 1
+                self.steps.setdefault(name, steps // epochs)
+        self.median = {at: median(some) for at, some in paces.items()}
+
+    def seconds(self, job: Job) -> float | None:
+        """Return what a run on the whole stream would take; none where nothing tells."""
+        name = job.values["data.name"]
+        step = self.median.get((job.preset, name))
+        return None if step is None or name not in self.steps else step * self.steps[name]
+
+
+def _steps(run: Run) -> int:
+    return sum(task.get("batches", 0) for task in run.plan["tasks"])
+
+
+def _seconds(run: Run) -> float:
+    return sum(run.times.get(name, 0.0) for name in SECONDS)
