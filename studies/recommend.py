@@ -25,6 +25,7 @@ from dualmix.cli.terminal import make_console
 from dualmix.config.plain import as_flag
 from dualmix.errors import ConfigError
 from dualmix.paper.numbers import DATA, MEMORY
+from dualmix.paper.readings import TERMS
 from dualmix.registry import nearest
 from dualmix.runs import metrics
 from dualmix.store.folder import Folder
@@ -107,6 +108,18 @@ def answering(name: str, preset: str, values: Mapping[str, Any]) -> list[Candida
     ]
 
 
+def shares(host: str, weight: float) -> dict[str, Any]:
+    """Return the weights of a host's losses, one mean over its images, and of its distillation as
+    shares of one.
+
+    Distillation came with Adam, which takes a step of the same length however large a loss is. At a
+    rate of 0.1 of plain SGD, 5.5 beside the host's losses is a step several times as long.
+    """
+    terms = TERMS[host]
+    mix = {f"method.mix.{term}": 1 / len(terms) / (1 + weight) for term in terms}
+    return {**mix, "method.mkd.weight": weight / (1 + weight)}
+
+
 CANDIDATES = {
     one.name: one
     for one in (
@@ -119,9 +132,14 @@ CANDIDATES = {
         *answering("er+dualmix, balanced", "er+dualmix", {"method.reservoir": "balanced"}),
         *answering("er+dualmix, review", "er+dualmix", {"method.review": 0.1}),
         *(
-            Candidate(f"{preset}{name}", preset, values)
-            for preset in ("er+mkd", "er+dualmix+mkd", "er-ace+dualmix+mkd")
-            for name, values in (("", {}), (", weight 1", {"method.mkd.weight": 1.0}))
+            Candidate(f"{host}+mkd{name}", f"{host}+mkd", values)
+            for host in ("er", "er+dualmix")
+            for name, values in (
+                ("", {}),
+                (", weight 1", {"method.mkd.weight": 1.0}),
+                (", shares", shares(host, 5.5)),
+                (", shares, weight 1", shares(host, 1.0)),
+            )
         ),
     )
 }

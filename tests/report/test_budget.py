@@ -10,9 +10,9 @@ from dualmix.paper.grids import jobs
 from dualmix.paper.ladder import RUNGS
 from dualmix.report.budget import Lack, budget
 from dualmix.report.collect import collect
+from dualmix.report.markdown import markdown
 from dualmix.report.matching import told
 from dualmix.report.tables import summarise
-from dualmix.report.text_tables import markdown
 from dualmix.store.store import Store
 
 from .makers import accurate, counts, made

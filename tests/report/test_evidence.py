@@ -13,10 +13,10 @@ from dualmix.paper.ladder import LADDER, RUNGS, weighting
 from dualmix.report.collect import collect
 from dualmix.report.evidence import Beside, SourceTable, Step, ladder_steps, source_tables
 from dualmix.report.ladder import ladder
+from dualmix.report.markdown import markdown
 from dualmix.report.matching import Matching
 from dualmix.report.summary import paragraphs
 from dualmix.report.tables import paper_tables, summarise
-from dualmix.report.text_tables import markdown
 from dualmix.report.ways import ways
 from dualmix.runs.records import Collection
 from dualmix.store.store import Store
@@ -207,7 +207,8 @@ def test_markdown_has_ladder_and_sources_where_they_were_run(tmp_path: Path) -> 
     run_rung(tmp_path, "er", [10.0, 12.0, 14.0])
     run_rung(tmp_path, "weights", [11.0, 14.0, 17.0])
     text = markdown(summarise(read(tmp_path)))
-    assert "| `weights` | one mean over new and rehearsed images | `er` | 14.0 ± 7.5 |" in text
+    row = "| `weights` | one mean over new and rehearsed images | `er` | 14.0 ± 7.5 (n 3) |"
+    assert f"{row} 2.0 ± 2.5 (n 3) |" in text
     assert "| experience replay (`er`) | 12.0 ± 5.0 (n 3)<br>7.6, 4.4 above | –<br>17.0 |" in text
     assert "Not run: 13 of 14 cells. `dualmix sweep survey --seeds 3`" in text
 

@@ -20,6 +20,7 @@ from dualmix.config.compose import compose
 from dualmix.paper.grids import jobs
 from dualmix.report import commands
 from dualmix.report.collect import collect
+from dualmix.report.markdown import markdown
 from dualmix.report.paired_tests import holm, paired_p, paired_tests
 from dualmix.report.summary import paragraphs
 from dualmix.report.tables import (
@@ -30,7 +31,7 @@ from dualmix.report.tables import (
     paper_tables,
     summarise,
 )
-from dualmix.report.text_tables import _tex, as_csv, latex, markdown
+from dualmix.report.text_tables import _tex, as_csv, latex
 from dualmix.report.words import interval_text
 from dualmix.runs.metrics import Interval
 from dualmix.runs.records import Collection

@@ -152,7 +152,8 @@ def _report(given: argparse.Namespace) -> int:
                 tell=lambda doing: status.update(f"{len(collection.runs)} runs: {doing}"),
             )
         else:
-            from dualmix.report.text_tables import as_csv, latex, markdown
+            from dualmix.report.markdown import markdown
+            from dualmix.report.text_tables import as_csv, latex
 
             content = {"md": markdown, "tex": latex, "csv": as_csv}[kind](summary)
     write_bytes(out, content.encode())

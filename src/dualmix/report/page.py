@@ -25,11 +25,11 @@ from dualmix.paper.readings import TERMS
 from dualmix.report import commands
 from dualmix.report.budget import LACKING
 from dualmix.report.calibration import Calibration, calibrations
+from dualmix.report.cells import LEGEND, MARKS, place_text, published
 from dualmix.report.gallery import Gallery, gallery
 from dualmix.report.speed import Speed
 from dualmix.report.summary import p_text, paragraphs
 from dualmix.report.tables import Summary, Table
-from dualmix.report.text_tables import LEGEND, MARKS, place_text, published
 from dualmix.report.words import changes, interval_text, sentence, short, tied
 from dualmix.runs.records import Collection, Content, Group, account
 from dualmix.store.files import digest, make_folder, read_bytes, write_bytes

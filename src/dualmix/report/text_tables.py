@@ -1,4 +1,4 @@
-"""The tables as text: Markdown, LaTeX and CSV."""
+"""The tables as LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -7,209 +7,17 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dualmix.paper.numbers import Published
-from dualmix.report import commands
-from dualmix.report.budget import LACKING, Budget
-from dualmix.report.evidence import Beside, SourceTable, Step
+from dualmix.report.cells import head, notes_of, one_per_column, size_text
 from dualmix.report.export import as_cell
 from dualmix.report.streams import Stream
-from dualmix.report.summary import p_text, paragraphs
-from dualmix.report.tables import Cell, Column, Summary, Table
+from dualmix.report.tables import Cell, Summary, Table
 from dualmix.report.words import changes, counted, interval_text
 from dualmix.runs import metrics
 
-MARKS = {"": "", "above": "▲", "below": "▼"}
-LEGEND = (
-    "Ours above, the paper's below: mean ± 95 % interval over n seeds (Student's t); what stands "
-    "behind the paper's ± is taken for its interval, and behind that stands where our mean lies by "
-    "it, in points. ▲ ▼: the two intervals do not meet. Bold: best of a column, where it has the "
-    "same number of seeds as the others or its interval lies clear of theirs."
-)
 PAGE = 30
 """Configurations that fit on a page."""
 LATIN = 0x250
 """Letters below this are known to LaTeX without a package."""
-
-
-def markdown(summary: Summary) -> str:
-    """Return everything but the figures as GitHub Markdown."""
-    collection = summary.collection
-    parts = ["# Results", "", f"Runs of `{collection.place}`.", ""]
-    for paragraph in paragraphs(summary):
-        parts += [f"**{paragraph.title}.** {' '.join(paragraph.sentences)}", ""]
-    for stream in summary.streams:
-        heads = ["method", "memory", "settings", "accuracy, %", "forgetting, %", "n", "command"]
-        rows = [
-            [
-                f"`{g.label}`",
-                _size(g.memory),
-                changes(g.changed) or "-",
-                interval_text(g.interval("average_accuracy")),
-                interval_text(g.interval("forgetting")),
-                str(len(g.runs)),
-                f"`{commands.rerun_command(g)}`",
-            ]
-            for g in stream.groups
-        ]
-        parts += [f"## {stream.title}", "", *_md_table(heads, rows), ""]
-        parts += [f"{note}." for note in stream.content.notes]
-        parts += [""] if stream.content.notes else []
-    parts += ["## With DualMix against without", ""]
-    rows = [
-        [
-            f"`{c.label}` - `{c.base}`",
-            c.content.title,
-            _size(c.memory),
-            changes(c.changed, stream=True) or "-",
-            c.score.replace("_", " "),
-            interval_text(c.difference),
-            str(len(c.seeds)),
-            p_text(c.p),
-            p_text(c.holm),
-        ]
-        for c in summary.paired_tests
-    ]
-    heads = ["methods", "data", "memory", "settings", "score", "difference, points", "n", "p"]
-    parts += _md_table([*heads, "p (Holm)"], rows) if rows else ["No seeds are paired yet."]
-    parts += [""]
-    for table in summary.tables:
-        parts += [f"## The paper's {table.number}: {table.title[0].lower()}{table.title[1:]}", ""]
-        parts += [f"{table.caption} {LEGEND}", ""]
-        at = [number for number, filled in enumerate(table.filled()) if filled]
-        if at:
-            heads = ["method", *(_head(table.columns[number], table) for number in at)]
-            rows = [
-                [f"`{label}`", *(_md_cell(_spread(cells)[number]) for number in at)]
-                for label, cells in _filled_rows(table)
-            ]
-            parts += [*_md_table(heads, rows), "", *_notes(table)]
-        left = sum(cell.ours is None for cell in table.cells())
-        parts += [f"Not run: {left} of {len(table.cells())} cells.", ""] if left else []
-        parts += ["<details><summary>How to reproduce each cell</summary>", ""]
-        parts += dict.fromkeys(f"- {place_text(cell)}: `{cell.command}`" for cell in table.cells())
-        parts += ["", "</details>", ""]
-    parts += [*_md_steps(summary.ladder.steps), *_md_sources(summary.sources)]
-    parts += _md_budget(summary.budget)
-    for title, remarks in (
-        ("Left out", collection.left_out),
-        ("Not finished", collection.unfinished),
-        ("Damaged in part", collection.remarks),
-    ):
-        if remarks:
-            parts += [
-                f"## {title}",
-                "",
-                *(f"- `{remark.run}`: {remark.text}" for remark in remarks),
-                "",
-            ]
-    return "\n".join(parts)
-
-
-def _md_steps(steps: Sequence[Step]) -> list[str]:
-    """Return the rungs that were run and the names of those that were not; nothing where none can
-    be compared.
-    """
-    if not any(step.difference for step in steps):
-        return []
-    heads = ["rung", "what it changes", "against", "accuracy, %", "difference, points", "n"]
-    rows = [
-        [
-            f"`{step.rung.name}`",
-            step.rung.changes,
-            f"`{step.rung.against}`" if step.rung.against else "-",
-            interval_text(step.accuracy),
-            interval_text(step.difference),
-            str(len(step.seeds) or step.accuracy.n),
-        ]
-        for step in steps
-        if step.accuracy
-    ]
-    missing = [f"`{step.rung.name}`" for step in steps if not step.accuracy]
-    left = f"Not run: {', '.join(missing)}. `dualmix sweep ladder` trains them." if missing else ""
-    return [
-        "## What each part of DualMix does",
-        "",
-        "Each rung changes one thing of another and is paired with it by seed; mean ± 95 % "
-        "interval over n seeds.",
-        "",
-        *_md_table(heads, rows),
-        "",
-        *([left, ""] if left else []),
-    ]
-
-
-def _md_budget(budget: Budget) -> list[str]:
-    """Return what the runs took, and what each grid lacks."""
-    if not budget.spent:
-        return []
-    heads = ["grid", "runs there", "missing", "hours of a core", "command"]
-    rows = [
-        [
-            lack.name,
-            f"{lack.there} of {lack.total}",
-            str(lack.missing),
-            lack.text,
-            f"`{lack.command}`",
-        ]
-        for lack in budget.lacks
-    ]
-    table = [LACKING, "", *_md_table(heads, rows), ""] if rows else []
-    return ["## What it took, and what is missing", "", budget.said, "", *table]
-
-
-def _md_sources(sources: Sequence[SourceTable]) -> list[str]:
-    """Return ours beside tables of other papers, those of which something was run."""
-    parts = []
-    for table in sources:
-        if not table.filled:
-            continue
-        source = table.source
-        heads = ["row", *(f"M {memory:,}" for memory in source.memory)]
-        rows = [
-            [
-                f"{cells[0].row.doc} (`{cells[0].row.name}`)",
-                *(
-                    f"{interval_text(cell.ours)}"
-                    f"{f' (n {cell.ours.n}) {MARKS[cell.mark]}'.rstrip() if cell.ours else ''}"
-                    f"<br>{interval_text(published(cell))}"
-                    f"{f', {cell.distance}' if cell.ours else ''}"
-                    for cell in cells
-                ),
-            ]
-            for cells in table.cells
-        ]
-        parts += [
-            f"## {source.title}",
-            "",
-            f"{source.doc} Average accuracy in per cent, ours above, theirs below ({source.cite}).",
-            "",
-            *_md_table(heads, rows),
-            "",
-        ]
-        left = table.total - table.filled
-        parts += [f"Not run: {left} of {table.total} cells. `{table.command}`", ""] if left else []
-    return parts
-
-
-def published(cell: Beside) -> Published | metrics.Interval:
-    """Return another paper's number; without its plus-minus where it prints none."""
-    mean, spread_ = cell.theirs
-    return cell.theirs if spread_ else metrics.Interval(mean, 0.0, 0.0, 1)
-
-
-def _spread(cells: Sequence[Cell]) -> list[Cell]:
-    """Return one cell per column: one that stands for several columns is there several times."""
-    return [cell for cell in cells for _ in range(cell.span)]
-
-
-def _filled_rows(table: Table) -> list[tuple[str, Sequence[Cell]]]:
-    """Return bounds and rows in which a run of the store stands."""
-    return [
-        (label, cells)
-        for rows in (table.bounds, table.rows)
-        for label, cells in rows.items()
-        if any(cell.ours for cell in cells)
-    ]
 
 
 def latex(summary: Summary) -> str:
@@ -243,7 +51,7 @@ def _tex_paper_table(table: Table, at: Sequence[int]) -> list[str]:
     rows = []
     bounds = len(table.bounds)
     for number, (label, cells) in enumerate((*table.bounds.items(), *table.rows.items())):
-        here = [_spread(cells)[number] for number in at]
+        here = [one_per_column(cells)[number] for number in at]
         if not any(cell.ours for cell in here):
             continue
         if number < bounds:  # one number for all memories
@@ -255,9 +63,9 @@ def _tex_paper_table(table: Table, at: Sequence[int]) -> list[str]:
         f"{table.caption} Mean and 95 % interval over seeds, whose number stands in brackets.",
         f"tab:{table.name}-{column.data}",
         "l" + "c" * len(at),
-        ["method", *(_tex(_head(table.columns[number], table, data=False)) for number in at)],
+        ["method", *(_tex(head(table.columns[number], table, data=False)) for number in at)],
         rows,
-        _notes(table),
+        notes_of(table),
     )
 
 
@@ -268,7 +76,7 @@ def _tex_stream(stream: Stream, start: int) -> list[str]:
         other = _tex(changes(group.changed))
         name = _tex(group.label) + (rf" {{\scriptsize {other}}}" if other else "")
         scores = (group.interval(score) for score in ("average_accuracy", "forgetting"))
-        cells = [name, _size(group.memory), *(_tex_interval(one) for one in scores)]
+        cells = [name, size_text(group.memory), *(_tex_interval(one) for one in scores)]
         rows.append(" & ".join(cells) + r" \\")
     return _tex_table(
         f"{'Continued' if start else 'All configurations'}: {stream.title}. Average accuracy and "
@@ -356,58 +164,6 @@ def as_csv(summary: Summary) -> str:
                 )
             )
     return lines.getvalue()
-
-
-def place_text(cell: Cell) -> str:
-    """Return a cell's place in words."""
-    memory = f", memory {cell.column.memory:,}" if cell.column.memory else ""
-    return f"{cell.label}, {cell.column.title}{memory}"
-
-
-def _size(memory: int | None) -> str:
-    return "-" if memory is None else f"{memory:,}"
-
-
-def _head(column: Column, table: Table, *, data: bool = True) -> str:
-    part = " (subset)" if column.content and column.content.subset else ""
-    score = (
-        {"average_accuracy": " acc.", "forgetting": " forg."}[column.score]
-        if table.name.startswith("table3")
-        else ""
-    )
-    memory = f"{column.memory // 1000}k{score}"
-    return f"{column.title}{part} {memory}" if data else memory
-
-
-def _notes(table: Table) -> list[str]:
-    contents = dict.fromkeys(column.content for column in table.columns if column.content)
-    return [
-        *(
-            f"{c.title} ({c.fingerprint[:6]}): {'; '.join(c.notes)}."
-            for c in contents
-            if c and c.notes
-        ),
-        "",
-    ]
-
-
-def _md_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [_md_row(heads), _md_row(["---"] * len(heads)), *map(_md_row, rows)]
-
-
-def _md_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _md_cell(cell: Cell) -> str:
-    ours = interval_text(cell.ours)
-    if cell.ours:
-        ours = (
-            f"{f'**{ours}**' if cell.best else ours} (n {cell.ours.n}) {MARKS[cell.mark]}".strip()
-        )
-    paper = interval_text(cell.paper)
-    paper = f"**{paper}**" if cell.paper_best else paper
-    return f"{ours}<br>{', '.join(filter(None, (paper, cell.distance)))}"
 
 
 def _tex_row(name: str, cells: Sequence[Cell], show: Callable[[Cell], str]) -> str:

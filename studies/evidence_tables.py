@@ -1,0 +1,126 @@
+"""The tables of results in the documents, made from the filed runs.
+
+    python -m studies.evidence_tables       # writes them into docs/ between their marks
+
+A table stands between `<!-- NAME: made by python -m studies.evidence_tables -->` and
+`<!-- end -->`. A test holds the documents against this script, so that no table is older than its
+runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dualmix.paper.numbers import DATA
+from dualmix.report.budget import LACKING
+from dualmix.report.collect import collect
+from dualmix.report.ladder import PARTS
+from dualmix.report.markdown import (
+    budget_table,
+    ladder_table,
+    paper_table,
+    rows_of,
+    source_table,
+    with_seeds,
+)
+from dualmix.report.matching import Matching
+from dualmix.report.tables import Summary, summarise
+from dualmix.report.ways import WAYS, scored
+from dualmix.runs import metrics
+from dualmix.store.opening import open_store
+from studies.recommend import BASE, CANDIDATES, OWN, SEEDS, Candidate, Standing, gain
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("docs/results.md", "docs/what-dualmix-does.md")
+MARKED = re.compile(r"(<!-- ([\w-]+): made by [^\n]* -->\n).*?(<!-- end -->)", re.DOTALL)
+CHOICE = {"stream.first": 10, "model.engine": "native"}
+"""What `studies.recommend` was told beside a memory of 1000."""
+
+
+def tables(summary: Summary) -> dict[str, list[str]]:
+    """Return the lines of each table, by name."""
+    steps = summary.ladder.steps
+    views = {
+        name: [step for step in steps if step.rung.part in parts]
+        for name, parts in zip(RUNGS, PARTS.values(), strict=True)
+    }
+    return {
+        **{table.name: paper_table(table) for table in summary.tables},
+        **{table.source.name: source_table(table) for table in summary.sources},
+        **{name: ladder_table(some) for name, some in views.items()},
+        "choice": choice_table(summary),
+        "ways": ways_table(summary),
+        "budget": [f"{summary.budget.said} {LACKING}", "", *budget_table(summary.budget)],
+    }
+
+
+RUNGS = ("ladder", "controls", "weightings", "unfitted")
+"""Names of the views of the ladder, in the order of `PARTS`."""
+
+
+def choice_table(summary: Summary) -> list[str]:
+    """Return what each candidate of the fair gain had on the class orders that are chosen by."""
+    matching = Matching(summary.collection, "native")
+    standings = [_standing(one, matching) for one in CANDIDATES.values()]
+    base = next(one for one in standings if one.name == BASE)
+    rows = []
+    for one in standings:
+        by_seed = one.accuracy[MEMORY]
+        if by_seed:
+            orders = ", ".join(f"{by_seed[seed]:.1f}" for seed in sorted(by_seed))
+            over = gain(one, base, MEMORY) if one is not base else None
+            mean = metrics.interval(list(by_seed.values()))
+            rows.append([f"`{one.name}`", orders, f"{mean.mean:.1f}", with_seeds(over)])
+    rows.sort(key=lambda row: (-row[1].count(","), -float(row[2])))
+    return rows_of(["candidate", "class orders 100 to 102", "mean", f"over `{BASE}`, points"], rows)
+
+
+MEMORY = 1000
+
+
+def _standing(one: Candidate, matching: Matching) -> Standing:
+    job = one.job(MEMORY, SEEDS[0], CHOICE)
+    groups = matching.groups(one.name, job.preset, job.values)
+    runs = [run for run in groups[0].runs if run.seed in SEEDS] if groups else []
+    shares = {
+        run.seed: run.scores["average_accuracy"]
+        if one.way == OWN
+        else run.probes[-1]["answers"][one.way]
+        for run in runs
+    }
+    return Standing(one.name, {MEMORY: {seed: 100 * share for seed, share in shares.items()}})
+
+
+def ways_table(summary: Summary) -> list[str]:
+    """Return every way to answer of the recommended combination, on the whole stream."""
+    rows = []
+    for group in summary.collection.groups:
+        found = scored(group)
+        if group.label == "recommended" and group.content.name == DATA[0] and found:
+            forgetting = with_seeds(group.interval("forgetting"))
+            rows.append(
+                [f"{group.memory:,}", *(with_seeds(found[way]) for way in WAYS), forgetting]
+            )
+    return rows_of(["memory", *WAYS, "forgetting (average, ncm)"], rows)
+
+
+def written(text: str, made: Mapping[str, Sequence[str]]) -> str:
+    """Return a document with its tables as they are now."""
+    return MARKED.sub(
+        lambda found: "\n".join([found[1], *made[found[2]], "", found[3]]),
+        text,
+    )
+
+
+def main() -> None:
+    """Write the tables into the documents."""
+    made = tables(summarise(collect(open_store(str(ROOT / "results")))))
+    for name in PAGES:
+        path = ROOT / name
+        path.write_text(written(path.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
