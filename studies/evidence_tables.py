@@ -56,7 +56,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
     }
 
 
-RUNGS = ("ladder", "controls", "weightings", "unfitted")
+RUNGS = ("ladder", "controls", "weightings", "unfitted", "hosts")
 """Names of the views of the ladder, in the order of `PARTS`."""
 
 

@@ -168,7 +168,7 @@ def test_the_whole_ladder_is_drawn(tmp_path: Path) -> None:
         done.add(key)
         run_rung(tmp_path, name, [10.0 + place / 2, 11.0 + place / 2, 12.0])
     figure = ladder(ladder_steps(read(tmp_path)))
-    assert len(figure.views) == 4 and not any("not run" in one for one in figure.says)
+    assert len(figure.views) == 5 and not any("not run" in one for one in figure.says)
     first = figure.says.index("er+dualmix with one thing changed, in points of accuracy:")
     assert len([one for one in figure.says[:first] if one.startswith("over ")]) == len(LADDER) - 1
     (by_sum,) = [one for one in figure.says if one.startswith("over er, sum: ")]

@@ -32,7 +32,7 @@ class Rung:
     part
         ``ladder`` for the way from er to er+dualmix; else the letter of the question: a (no mixing
         in one mix), b (plain views in place of the mixes), c (no augmentation), e (weights), f (the
-        gate), g (the memory to which nothing was fitted).
+        gate), g (the memory to which nothing was fitted), h (hosts above the paper).
     changes
         What it changes, in words.
     against
@@ -171,7 +171,22 @@ OUT_OF_SAMPLE = tuple(
     _under(row, rule, UNFITTED, "g") for rule in WEIGHTINGS for row in ("er", "er+da", "er+dualmix")
 )
 """The same at a memory to which nothing was fitted; the paper has +0.4 and +4.4 over er there."""
-RUNGS = {rung.name: rung for rung in (*LADDER, *CONTROLS, *BY_WEIGHT, *OUT_OF_SAMPLE)}
+
+
+def _read_otherwise(host: str) -> tuple[Rung, ...]:
+    name = f"{host}+dualmix"
+    fewer = {"method.mix.old": "task", "method.mix.pairs": "fewer"}
+    return (
+        Rung(name, "h", f"{name} as its preset", name),
+        Rung(f"{name}, base", "h", "every term weighs 1", name, name, weighting(ROW, "sum")),
+        Rung(f"{name}, fewer", "h", "AdpMix pairs earlier tasks' images only", name, name, fewer),
+    )
+
+
+ROW = "er+dualmix"
+HOSTS = tuple(rung for host in ("gss", "mir", "aser") for rung in _read_otherwise(host))
+"""Hosts that lie above the paper, under two other readings of it: is it the reading or the host?"""
+RUNGS = {rung.name: rung for rung in (*LADDER, *CONTROLS, *BY_WEIGHT, *OUT_OF_SAMPLE, *HOSTS)}
 
 
 def ladder_jobs(

@@ -29,6 +29,7 @@ PARTS = {
     "er+dualmix with one thing changed": ("a", "b", "c", "f"),
     "Every row under every weighting": ("e",),
     "Memory 5,000, to which nothing was fitted": ("g",),
+    "Hosts above the paper, read otherwise": ("h",),
 }
 """What each view shows, by the parts of its rungs."""
 
