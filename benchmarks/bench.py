@@ -35,6 +35,7 @@ from dualmix.learn.network import Classifier
 from dualmix.learn.replay import Replay
 from dualmix.learn.types import Batch, Learner
 from dualmix.methods.dualmix import AdpMix, EnMix
+from dualmix.paper.numbers import ACCURACY
 from dualmix.registry import get_method, get_preset, nearest
 from dualmix.report.speed import Row, Stage
 from dualmix.rng import generator
@@ -127,14 +128,15 @@ def learner(preset: str, settings: Mapping[str, object], engine: Engine = "torch
     """Return a learner of a preset whose memory is full, without pauses in its stream but the
     first.
     """
-    values: dict[str, object] = {"lr": LR, **settings}
-    values |= (
-        {"memory": MEMORY} if "memory" in get_method(get_preset(preset).kind).model_fields else {}
-    )
+    values: dict[str, object] = {"lr": LR}
+    if "memory" in get_method(get_preset(preset).kind).model_fields:
+        values["memory"] = MEMORY
+    values |= settings
+    size = int(str(values.get("memory", MEMORY)))
     given = {f"method.{name}": value for name, value in values.items()}
     method = compose(preset, {"data.name": "cifar100", **given}).config.method
     made = build(method, SHAPE, classes=CLASSES, seed=0, model=Model(engine=engine))
-    for number in range(2 * MEMORY // 100 if isinstance(made, Parts) else 1):
+    for number in range(2 * size // 100 if isinstance(made, Parts) else 1):
         made.observe(_images(100, number), _labels(100, number))
         if number == 0:
             made.consolidate()
@@ -167,6 +169,19 @@ def steps(names: Iterable[str], rounds: int, against: Iterable[str] = ()) -> lis
     return ratio_rows("step", per_step, "floor", limits)
 
 
+def figure7(names: Iterable[str], rounds: int) -> list[Row]:
+    """Measure a step of every method of the paper's Figure 7 at its memory, against er's: the paper
+    has minutes of whole runs, which are other machines' and not ours to match.
+    """
+    new = _images(BATCH, 7), _labels(BATCH, 7)
+    calls: dict[str, Call] = {
+        name: partial(learner(name, {"memory": FIGURE7}).observe, *new)
+        for name in dict.fromkeys(("er", *names))
+    }
+    return ratio_rows(f"Figure 7, memory {FIGURE7:,}", interleaved(calls, rounds), "er")
+
+
+FIGURE7 = 2000
 HEAVY = ("er", "er+dualmix")
 """Presets whose processes are weighed on both engines."""
 
@@ -360,6 +375,7 @@ def starting(rounds: int) -> list[Row]:
 
 GROUPS: Mapping[str, str] = {
     "step": "a step of every method, as a multiple of the bare step",
+    "figure7": "a step of the paper's methods at a memory of 2,000, as a multiple of er's",
     "engine": "steps and answers on the native engine, against torch's",
     "profile": "the share of training that is the network itself",
     "evaluation": "answers, against the naive loop",
@@ -398,7 +414,7 @@ def bench(
     DualmixError
         A package cannot be imported.
     """
-    for known, given in ((GROUPS, groups), (STEPS, methods), (PEERS, against)):
+    for known, given in ((GROUPS, groups), ({**STEPS, **ACCURACY}, methods), (PEERS, against)):
         for name in given:
             if name not in known:
                 raise ConfigError(
@@ -411,7 +427,8 @@ def bench(
         raise ConfigError("Other packages are measured in the group step: name it too.")
     few = max(3, rounds // 3)
     measures: Mapping[str, Callable[[], list[Row]]] = {
-        "step": lambda: steps(methods or STEPS, rounds, against),
+        "step": lambda: steps([n for n in STEPS if not methods or n in methods], rounds, against),
+        "figure7": lambda: figure7([n for n in ACCURACY if not methods or n in methods], rounds),
         "engine": lambda: engines([n for n in NATIVE if not methods or n in methods], rounds),
         "profile": lambda: profile(rounds),
         "evaluation": lambda: evaluation(rounds),

@@ -100,6 +100,25 @@ def test_steps_and_other_groups_are_measured(monkeypatch: pytest.MonkeyPatch) ->
     assert len(told["rows"]) == len(found) and told["versions"]["torch"] and told["peers"] == {}
 
 
+def test_figure_7_is_measured_at_its_memory_against_er(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "FIGURE7", 60)
+    sizes = []
+
+    def small(preset: str, settings: dict[str, object]) -> object:
+        made = LEARNER(preset, settings)
+        sizes.append((preset, len(made.memory)))
+        return made
+
+    monkeypatch.setattr(bench, "learner", small)
+    first, second = bench.bench(["figure7"], rounds=2, methods=["er+dualmix"])
+    assert sizes == [("er", 60), ("er+dualmix", 60)]
+    assert (first.name, first.ratio, first.group) == ("er", None, "Figure 7, memory 60")
+    assert second.name == "er+dualmix" and second.ratio is not None and second.ratio > 1.2
+
+
+LEARNER = bench.learner
+
+
 @pytest.mark.skipif(not available(), reason="the native engine was not built")
 def test_both_engines_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "MEMORY", 50)

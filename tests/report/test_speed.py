@@ -15,7 +15,7 @@ import pytest
 from benchmarks.bench import record
 from dualmix.errors import DualmixError
 from dualmix.report.collect import collect
-from dualmix.report.speed import read_speed
+from dualmix.report.speed import Row, Speed, read_speed
 from dualmix.report.tables import summarise
 from dualmix.store.store import Store
 
@@ -85,6 +85,23 @@ def test_the_figure_shows_ratios_limits_and_verdicts(tmp_path: Path) -> None:
         (500, 12.3, 310.2),
         (1000, 12.5, 311.0),
     ]
+
+
+def test_a_group_against_er_says_so() -> None:
+    pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
+    from dualmix.report.speed_figure import benchmark
+
+    rows = (
+        Row("Figure 7, memory 2,000", "er", 0.1, 0.01),
+        Row("Figure 7, memory 2,000", "mir", 0.2, 0.01, 2.0, 1.9, 2.1),
+        Row("Figure 7, memory 2,000", "mir+dualmix", 0.4, 0.01, 4.0, 3.9, 4.1),
+    )
+    figure = benchmark(Speed(rows, (), "a processor"))
+    assert figure.says[0] == (
+        "A step of mir+dualmix takes 2.00 times as long as one of mir (4.00 and 2.00 times a step "
+        "of er)."
+    )
+    assert [view.name for view in figure.views] == ["Figure 7, memory 2,000"]
 
 
 @pytest.mark.slow

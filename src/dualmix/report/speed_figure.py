@@ -53,20 +53,24 @@ def no_benchmark() -> Figure:
 def _costs(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what DualMix costs on each host that was measured with it and without."""
     ratios = {(row.group, row.name): row.ratio for row in rows if row.unit == "s" and row.ratio}
+    first = {row.group: row.name for row in reversed(rows)}
     for (group, name), ratio in ratios.items():
         host, plus, addition = name.rpartition("+")
         alone = ratios.get((group, host))
         if plus and addition == "dualmix" and alone:
+            bare = first[group] == "floor" or first[group].endswith("bare step")
+            than = "the bare step" if bare else f"a step of {first[group]}"
             yield (
                 f"A step of {name} takes {ratio / alone:.2f} times as long as one of {host} "
-                f"({ratio:.2f} and {alone:.2f} times the bare step)."
+                f"({ratio:.2f} and {alone:.2f} times {than})."
             )
     if steps := {name: ratio for (group, name), ratio in ratios.items() if group == "step"}:
         dear = max(steps, key=lambda name: steps[name])
         yield f"The dearest is {dear}: {steps[dear]:.2f} times the bare step."
     yield (
         "Ratios were measured in turns on one core. The paper's Figure 7 shows minutes of whole "
-        "runs; those of this store shared their cores, so they are not drawn."
+        "runs at a memory of 2,000; those of this store shared their cores, so ratios of steps "
+        "stand in for them."
     )
 
 
