@@ -241,3 +241,10 @@ def test_the_ways_to_answer_stand_side_by_side(tmp_path: Path) -> None:
     assert said.endswith("er+ema (3 runs): weights, head 21.0 ± 2.5; average, ncm 31.0 ± 2.5."), (
         "a Student interval of 3 values one point apart is 4.303 / sqrt(3) = 2.48"
     )
+    for seed in range(3):
+        probes = [{"task": 1}, {"task": 2, "answers": {"weights, head": 0.4, "average, ncm": 0.1}}]
+        made(tmp_path, "mir+ema", seed, {}, table=counts([[5], [2, 8]]), probes=probes)
+    lucky = [{"task": 1}, {"task": 2, "answers": {"weights, head": 0.9}}]
+    made(tmp_path, "der+++ema", 0, {}, table=counts([[5], [2, 8]]), probes=lucky)
+    (said,) = ways(read(tmp_path)).says
+    assert "mir+ema, the best of 3 (3 runs): weights, head 40.0" in said, "one run is no best"

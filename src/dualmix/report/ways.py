@@ -42,14 +42,13 @@ def ways(collection: Collection) -> Figure:
     views, says = [], []
     asked = {id(group): found for group in collection.groups if (found := scored(group))}
     for at, groups in by_place(group for group in collection.groups if id(group) in asked):
-        charts = []
-        for group in groups:
-            found = asked[id(group)]
-            charts.append(_dots(name_of(group), found))
-            told = "; ".join(f"{way} {interval_text(found[way])}" for way in WAYS if way in found)
-            runs = counted(max(one.n for one in found.values()), "run")
-            says.append(f"{at}, {name_of(group)} ({runs}): {told}.")
+        charts = [_dots(name_of(group), asked[id(group)]) for group in groups]
         views.append(FigureView(str(at), spec_of(panels(charts))))
+        best = max(groups, key=lambda group: _rank(asked[id(group)]))
+        found = asked[id(best)]
+        told = "; ".join(f"{way} {interval_text(found[way])}" for way in WAYS if way in found)
+        of = f", the best of {len(groups)}" if len(groups) > 1 else ""
+        says.append(f"{at}, {name_of(best)}{of} ({counted(_runs(found), 'run')}): {told}.")
     caption = (
         "Average accuracy after the last task. Head: the trained head answers; ncm: the nearest "
         "class mean of the memory's features. Weights: those of the last step; average: a moving "
@@ -65,6 +64,15 @@ def ways(collection: Collection) -> Figure:
         tuple(views),
         tuple(says),
     )
+
+
+def _runs(found: dict[str, metrics.Interval]) -> int:
+    return max(one.n for one in found.values())
+
+
+def _rank(found: dict[str, metrics.Interval]) -> tuple[int, float]:
+    """Return what puts configurations in order: most runs first, then the best way to answer."""
+    return _runs(found), max(one.mean for one in found.values())
 
 
 def _dots(name: str, found: dict[str, metrics.Interval]) -> Any:
