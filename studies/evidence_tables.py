@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dualmix.paper.numbers import DATA
+from dualmix.paper.numbers import ABLATION_ACCURACY, ACCURACY, BOUNDS, DATA
 from dualmix.report.budget import LACKING
 from dualmix.report.collect import collect
 from dualmix.report.ladder import PARTS
@@ -52,6 +52,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         **{name: ladder_table(some) for name, some in views.items()},
         "choice": choice_table(summary),
         "ways": ways_table(summary),
+        "more": more_table(summary),
         "budget": [f"{summary.budget.said} {LACKING}", "", *budget_table(summary.budget)],
     }
 
@@ -104,6 +105,22 @@ def ways_table(summary: Summary) -> list[str]:
                 [f"{group.memory:,}", *(with_seeds(found[way]) for way in WAYS), forgetting]
             )
     return rows_of(["memory", *WAYS, "forgetting (average, ncm)"], rows)
+
+
+def more_table(summary: Summary) -> list[str]:
+    """Return the presets on the whole stream that the paper's tables do not have."""
+    rows = [
+        [
+            f"`{group.label}`",
+            "-" if group.memory is None else f"{group.memory:,}",
+            with_seeds(group.interval("average_accuracy")),
+            with_seeds(group.interval("forgetting")),
+        ]
+        for group in summary.collection.plain
+        if group.content.name == DATA[0]
+        and group.label not in {*ACCURACY, *BOUNDS, *ABLATION_ACCURACY}
+    ]
+    return rows_of(["method", "memory", "accuracy", "forgetting"], rows)
 
 
 def written(text: str, made: Mapping[str, Sequence[str]]) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from dualmix.cli.parser import make_parser
 from dualmix.report.collect import collect
+from dualmix.report.tables import summarise
 from dualmix.runs.configurations import configurations
 from dualmix.store.opening import open_store
 from dualmix.sweeps.sweep import read_grid
@@ -112,19 +113,22 @@ def test_the_grid_of_the_page_is_a_grid(tmp_path: Path) -> None:
     assert len(read_grid(tmp_path / "grid.yaml")) == 2 * 3 * 2
 
 
-def test_the_rows_of_the_results_page_are_those_of_the_results() -> None:
-    filed = collect(open_store(str(ROOT / "results")))
-    groups = {g.label: g for g in filed.groups if g.memory in (1000, None) and not g.first}
-    groups |= {g.label: g for g in filed.plain}
-    rows = re.findall(
-        r"^\| `([\w+-]+)` \| [\dto ]+ \| ([\d.]+) / ([\d.]+) \|",
-        text("docs/results.md").replace("\N{NO-BREAK SPACE}", " "),
-        re.MULTILINE,
-    )
-    assert len(rows) >= 15
-    for name, *printed in rows:
-        means = [groups[name].interval(score) for score in ("average_accuracy", "forgetting")]
-        assert [f"{mean.mean:.1f}" for mean in means if mean] == printed, name
+def test_the_tables_of_the_documents_are_those_of_the_results() -> None:
+    from studies.evidence_tables import MARKED, PAGES, tables, written
+
+    made = tables(summarise(collect(open_store(str(ROOT / "results")))))
+    named = [found[2] for page in PAGES for found in MARKED.finditer(text(page))]
+    assert set(made) == set(named), "each table stands in a document"
+    for page in PAGES:
+        assert text(page) == written(text(page), made), "python -m studies.evidence_tables"
+
+
+def test_a_table_that_is_older_than_its_runs_is_found() -> None:
+    from studies.evidence_tables import written
+
+    old = "a\n<!-- t: made by x -->\n| 1 |\n<!-- end -->\nb\n"
+    new = "a\n<!-- t: made by x -->\n\n| 2 |\n\n<!-- end -->\nb\n"
+    assert written(old, {"t": ["| 2 |"]}) == new == written(new, {"t": ["| 2 |"]})
 
 
 def test_the_pictures_and_the_table_are_those_of_the_results() -> None:

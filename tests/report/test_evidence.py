@@ -10,6 +10,7 @@ import pytest
 from dualmix.config.compose import compose
 from dualmix.paper.independent import OCL_SURVEY, SURVEY
 from dualmix.paper.ladder import LADDER, RUNGS, weighting
+from dualmix.report.budget import budget
 from dualmix.report.collect import collect
 from dualmix.report.evidence import Beside, SourceTable, Step, ladder_steps, source_tables
 from dualmix.report.ladder import ladder
@@ -71,6 +72,23 @@ def test_a_linear_probe_is_read_from_the_probes(tmp_path: Path) -> None:
     assert beside(table, "er-linear", 2000).ours.mean == pytest.approx(45)
     assert beside(table, "er", 2000).ours.mean == pytest.approx(50)
     assert beside(table, "er", 2000).theirs == (28.15, 1.22)
+
+
+def test_a_way_to_answer_stands_in_for_a_run_that_trains_alike(tmp_path: Path) -> None:
+    shares = {0: 0.145, 1: 0.155, 2: None}
+    for seed, share in shares.items():
+        probes = [{"task": 1}, {"task": 2, "answers": {"weights, ncm": share} if share else {}}]
+        values = {"method.memory": 1000}
+        made(tmp_path, "er", seed, values, table=counts([[5], [2, 8]]), probes=probes)
+    cell = beside(source(read(tmp_path), "survey"), "er-ncm", 1000)
+    assert (cell.ours.mean, cell.seeds) == (15.0, (0, 1))
+    assert beside(source(read(tmp_path), "survey"), "er-labels", 1000).ours is None
+    assert beside(source(read(tmp_path), "scr-paper"), "er-ncm", 1000).ours is None, "20 tasks"
+    accurate(tmp_path, "er", [20.0], {"method.memory": 1000, "method.readout": "ncm"})
+    cell = beside(source(read(tmp_path), "survey"), "er-ncm", 1000)
+    assert cell.ours.mean == pytest.approx(17.75), "a run of its own goes first"
+    lack = next(one for one in budget(read(tmp_path)).lacks if one.name == "survey")
+    assert lack.there == 3 + 2, "three of er, two of er-ncm"
 
 
 def test_rungs_are_paired_by_the_seeds_that_both_have(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dualmix.registry import nearest
 from dualmix.sweeps.sweep import Job
 
 Score = Literal["average_accuracy", "linear"]
+NCM = {"method.readout": "ncm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,9 @@ class Row:
         What stands behind its plus-minus sign; 0: it prints none here.
     score
         What is compared: the accuracy after the last task, or that of a linear probe.
+    way
+        The way to answer of `probes.answers` that is this row: a run of the source's shared values
+        that was asked for it stands in, because it trains alike to the byte. Empty: none.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Row:
     values: Mapping[str, Any] = field(default_factory=dict)
     spread: Sequence[float] = ()
     score: Score = "average_accuracy"
+    way: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ SURVEY = Source(
         Row(
             "er-separated", "separated softmax", "er", (12.3, 20.9), {"method.softmax": "separated"}
         ),
-        Row("er-ncm", "nearest class mean", "er", (14.6, 27.6), {"method.readout": "ncm"}),
+        Row("er-ncm", "nearest class mean", "er", (14.6, 27.6), NCM, way="weights, ncm"),
         Row("er-review", "review trick", "er", (12.0, 26.9), {"method.review": 0.1}),
         Row("mir", "maximally interfered retrieval", "mir", (7.6, 18.2)),
         Row("gdumb", "greedy sampler, dumb learner", "gdumb", (10.4, 22.1)),
@@ -99,9 +104,7 @@ SCR_PAPER = Source(
     (1000, 2000, 5000),
     (
         Row("er", "experience replay", "er", (11.2, 14.6, 21.0)),
-        Row(
-            "er-ncm", "ER, nearest class mean", "er", (16.8, 20.9, 28.3), {"method.readout": "ncm"}
-        ),
+        Row("er-ncm", "ER, nearest class mean", "er", (16.8, 20.9, 28.3), NCM, way="weights, ncm"),
         Row("mir", "maximally interfered retrieval", "mir", (11.7, 14.9, 21.6)),
         Row(
             "aser", "ASER with mean values", "aser", (14.4, 17.5, 21.7), {"method.variant": "asvm"}

@@ -9,7 +9,7 @@ from statistics import median
 from dualmix.paper.grids import ONE_MEAN, jobs
 from dualmix.paper.independent import SOURCES
 from dualmix.paper.numbers import DATA
-from dualmix.report.evidence import ladder_steps
+from dualmix.report.evidence import ladder_steps, source_tables
 from dualmix.report.matching import Matching, told
 from dualmix.report.words import counted
 from dualmix.runs.records import Collection, Run
@@ -92,11 +92,18 @@ def _lacks(collection: Collection) -> list[Lack]:
     matching, pace = Matching(collection), Pace(collection)
     grids = [("table1", data)] if data else []
     grids += [(name, [DATA[0]]) for name in CIFAR] if DATA[0] in data else []
-    closed = {
+    known = {
         told(step.rung.preset, step.rung.settings()): step.closed_seeds
         for step in ladder_steps(collection).steps
     }
-    return [_lack(name, sets, matching, pace, closed) for name, sets in grids]
+    known |= {
+        told(cell.row.preset, table.source.settings(cell.row, cell.memory)): cell.seeds
+        for table in source_tables(matching)
+        for cells in table.cells
+        for cell in cells
+        if cell.row.way
+    }
+    return [_lack(name, sets, matching, pace, known) for name, sets in grids]
 
 
 CIFAR = ("table3", ONE_MEAN, "ladder", *SOURCES)
@@ -107,17 +114,17 @@ def _lack(
     data: Sequence[str],
     matching: Matching,
     pace: Pace,
-    closed: Mapping[str, Sequence[int]],
+    known: Mapping[str, Sequence[int]],
 ) -> Lack:
-    """Return what a grid lacks; several cells that are one configuration count once, and seeds of a
-    configuration that need no run of its own (`Step.closed_seeds`) are there.
+    """Return what a grid lacks; several cells that are one configuration count once. Seeds whose
+    result is known from another run (`Step.closed_seeds`, `Row.way`) are there.
     """
     wanted = {told(job.preset, job.values): job for job in jobs(name, data=data, seeds=[0])}
     seconds, there, unknown = 0.0, 0, 0
     for text, job in wanted.items():
         groups = matching.groups(job.preset, job.preset, job.values)
         seeds = groups[0].seeds if groups and not groups[0].content.subset else ()
-        missing = len(set(range(SEEDS)) - {*seeds, *closed.get(text, ())})
+        missing = len(set(range(SEEDS)) - {*seeds, *known.get(text, ())})
         there += SEEDS - missing
         one = pace.seconds(job)
         if one is None:

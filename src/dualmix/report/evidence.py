@@ -15,12 +15,13 @@ from dualmix.runs.records import Collection, Group, Run
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A number of another paper, a point where it has no spread, and ours."""
+    """A number of another paper, a point where it has no spread, and ours with its seeds."""
 
     row: Row
     memory: int
     theirs: tuple[float, float]
     ours: metrics.Interval | None
+    seeds: tuple[int, ...]
     command: str
 
     @property
@@ -80,21 +81,37 @@ def source_tables(matching: Matching) -> list[SourceTable]:
 
 
 def _beside(source: Source, row: Row, place: int, memory: int, matching: Matching) -> Beside:
-    groups = matching.groups(row.name, row.preset, source.settings(row, memory))
     spread = row.spread[place] if row.spread else 0.0
     command = f"dualmix sweep {source.name} --methods {row.name} --memory {memory}"
-    ours = _score(groups[0], row) if groups else None
+    ours = _accuracy(matching.groups(row.name, row.preset, source.settings(row, memory)), row)
+    if row.way:
+        alike = source.settings(replace(row, values={}), memory)
+        ours = _answered(matching.groups(row.name, row.preset, alike), row.way) | ours
     return Beside(
-        row, memory, (row.published[place], spread), ours, f"{command} --seeds {source.seeds}"
+        row,
+        memory,
+        (row.published[place], spread),
+        metrics.interval(list(ours.values())) if ours else None,
+        tuple(sorted(ours)),
+        f"{command} --seeds {source.seeds}",
     )
 
 
-def _score(group: Group, row: Row) -> metrics.Interval | None:
+def _accuracy(groups: Sequence[Group], row: Row) -> dict[int, float]:
+    """Return what a row compares, in per cent, by seed."""
+    if not groups:
+        return {}
     if row.score != "linear":
-        return group.interval(row.score)
-    probed = [run.probes[-1].get("linear") for run in group.runs if run.probes]
-    shares = [100 * float(one["accuracy"]) for one in probed if one]
-    return metrics.interval(shares) if shares else None
+        return groups[0].values(row.score)
+    probed = {run.seed: run.probes[-1].get("linear") for run in groups[0].runs if run.probes}
+    return {seed: 100 * float(one["accuracy"]) for seed, one in probed.items() if one}
+
+
+def _answered(groups: Sequence[Group], way: str) -> dict[int, float]:
+    """Return the accuracy of a way to answer of runs that were asked for it."""
+    runs = groups[0].runs if groups else ()
+    asked = {run.seed: run.probes[-1].get("answers") or {} for run in runs if run.probes}
+    return {seed: 100 * float(one[way]) for seed, one in asked.items() if way in one}
 
 
 @dataclass(frozen=True, slots=True)
