@@ -21,10 +21,22 @@ from studies.recommend import (
     gain,
     planned,
     report_command,
+    shares,
     standing_table,
 )
 
 TINY = {"data.name": "digits", "stream.first": 1, "model.width": 1}
+
+
+@pytest.mark.parametrize("host", ["er", "er+dualmix"])
+def test_shares_of_distillation_are_one_mean_beside_it(host: str) -> None:
+    values = shares(host, 5.5)
+    learner = compose(f"{host}+mkd", {"data.name": "digits", **values}).config.method
+    terms = ("stream", "replay", "view", "enmix", "adpmix", "new_view")
+    weights = [getattr(learner.mix, name) for name in terms]
+    assert sum(weights) + learner.mkd.weight == pytest.approx(1)
+    assert learner.mkd.weight / sum(weights) == pytest.approx(5.5)
+    assert len({weight for weight in weights if weight}) == 1
 
 
 def stood(name: str, *by_memory: list[float]) -> Standing:
