@@ -83,7 +83,7 @@ def test_every_candidate_is_a_configuration_of_its_own(tmp_path: Path) -> None:
     runs = planned([], (50,), TINY, open_store(str(tmp_path)))
     judged = [(run.folder.key, CANDIDATES[n].way) for n, by in runs.items() for run in by[50]]
     assert len(judged) == len(set(judged)) == 3 * len(CANDIDATES) and BASE in CANDIDATES
-    assert len({key for key, _ in judged}) == 3 * 13
+    assert len({key for key, _ in judged}) == 3 * 15
     reported = [compose(c.preset, c.values).config.key("f") for c in CANDIDATES.values()]
     assert len(set(reported)) == len(CANDIDATES)
     chosen = report_command("er+dualmix+ema, ncm", (1000,))
