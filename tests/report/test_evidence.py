@@ -119,6 +119,8 @@ def test_the_figure_says_what_is_missing(tmp_path: Path) -> None:
     figure = ladder(ladder_steps(read(tmp_path)))
     assert [view.name for view in figure.views] == ["From er to er+dualmix"]
     assert "over er: weights +2.0 ± 2.5 (3 seeds)." in figure.says
+    change = figure.views[0].spec["concat"][0]["layer"][1]["encoding"]["x"]["scale"]["domain"]
+    assert change[0] < 2.0 - 2.5, "the whole interval is seen, below 0 too"
     steps = ladder_steps(read(tmp_path)).steps
     run = sum(step.accuracy is not None for step in steps)
     assert run > 1 and figure.says[-1] == f"{len(steps) - run} of {len(steps)} rungs were not run."

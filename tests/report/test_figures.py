@@ -432,6 +432,9 @@ def test_an_immense_interval_does_not_set_the_axis() -> None:
     assert axis_about([_row(10, 1), _row(20, 5)], whole=True) == (8.25, 25.75)
     assert axis_about([_row(10, 1), _row(20, 0)]) == (8.25, 20.75)
     assert axis_about([_row(10, 1), _row(20, 0)], zero=True) == (0, 20.75)
+    assert axis_about([_row(1, 5), _row(2, 1)], whole=True) == (0, 6.075), "no share is negative"
+    signed = axis_about([_row(1, 5), _row(2, 1)], whole=True, signed=True)
+    assert signed == pytest.approx((-4.075, 6.075)), "a difference is"
     assert axis_about([_row(5, 0), _row(9, 0)]) == pytest.approx((4.7, 9.3))
     low, high = axis_about([_row(5, 0)])
     assert low < 5 < high

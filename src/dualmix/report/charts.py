@@ -300,10 +300,17 @@ def dots(
 
 
 def axis_about(
-    rows: Sequence[Record], *, zero: bool = False, whole: bool = False
+    rows: Sequence[Record], *, zero: bool = False, whole: bool = False, signed: bool = False
 ) -> tuple[float, float]:
     """Return the range of an axis on which means can be told apart: wide intervals are cut, but
     where they are to be shown whole.
+
+    Parameters
+    ----------
+    zero
+        The axis begins at 0.
+    signed
+        What is shown can be negative, as a difference can: an interval may go below 0.
     """
     means = [row["mean"] for row in rows]
     bottom, top = min(means), max(means)
@@ -312,7 +319,7 @@ def axis_about(
     if not whole:
         low, high = max(low, bottom - room), min(high, top + room)
     low, high = low - room / 4, high + room / 4
-    if zero or (bottom >= 0 and low < 0):
+    if zero or (bottom >= 0 and low < 0 and not signed):
         low = 0
     return low, high if high > low else low + room
 

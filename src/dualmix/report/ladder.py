@@ -41,7 +41,8 @@ def ladder(found: Ladder) -> Figure:
         here = [step for step in steps if step.rung.part in parts]
         told = [step for step in here if step.difference]
         if told:
-            charts = [_rungs(told, "difference, points"), _rungs(told, "accuracy, %")]
+            run = [step for step in here if step.accuracy]
+            charts = [_rungs(run, "difference, points"), _rungs(run, "accuracy, %")]
             views.append(FigureView(title, spec_of(panels(charts))))
             says += [f"{title}, in points of accuracy:", *_said(told)]
     missing = [step for step in steps if step.accuracy is None]
@@ -50,7 +51,8 @@ def ladder(found: Ladder) -> Figure:
     caption = (
         "Each rung changes one thing of another and is paired with it by seed. "
         "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "
-        "do not have. Right, or below: the accuracy itself. "
+        "do not have; a rung that is compared with none has no dot. Right, or below: the accuracy "
+        "itself. "
         f"{'; '.join(f'{name}: {what}' for name, what in WEIGHTINGS.items())}." + _exceptions(found)
     )
     return Figure(
@@ -92,12 +94,17 @@ def _rungs(steps: Sequence[Step], title: str) -> Any:
     rows: list[Record] = []
     for step in steps:
         one = step.difference if change else step.accuracy
-        assert one is not None
-        rows.append({"name": step.rung.name, "changes": step.rung.changes, **spread(one, 1)})
-    low, high = axis_about(rows, whole=True)
+        if one is not None:
+            rows.append({"name": step.rung.name, "changes": step.rung.changes, **spread(one, 1)})
+    names = [step.rung.name for step in steps]
+    low, high = axis_about(rows, whole=True, signed=change)
     scale = alt.Scale(domain=[min(low, 0), max(high, 0)] if change else [low, high])
     y = alt.Y(
-        "name:N", sort=[row["name"] for row in rows], title=None, axis=alt.Axis(labelLimit=150)
+        "name:N",
+        sort=names,
+        scale=alt.Scale(domain=names),
+        title=None,
+        axis=alt.Axis(labelLimit=150),
     )
     tip = [
         alt.Tooltip("name:N", title="rung"),
@@ -108,4 +115,4 @@ def _rungs(steps: Sequence[Step], title: str) -> Any:
     zero = chart_of([{"zero": 0}]).mark_rule(color=GREY, strokeDash=[4, 3])
     layers = [zero.encode(alt.X("zero:Q"))] if change else []
     layers += dots(rows, y, title, scale, tip, "+.1f" if change else ".1f")
-    return alt.layer(*layers).properties(width=WIDTH // 2 - 20, height=34 * len(rows) + 10)
+    return alt.layer(*layers).properties(width=WIDTH // 2 - 20, height=34 * len(names) + 10)

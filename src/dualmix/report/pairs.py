@@ -95,7 +95,7 @@ def _differences(tests: Sequence[PairedTest], title: str) -> Any:
             f" ({place_of(test, where=False)})" if place_of(test, where=False) else ""
         )
         rows.append({"name": name, **spread(test.difference, 1)})
-    low, high = axis_about(rows, whole=True)
+    low, high = axis_about(rows, whole=True, signed=True)
     scale = alt.Scale(domain=[min(low, 0), max(high, 0)])
     base = chart_of(rows)
     two_lines = alt.Axis(labelLimit=150, labelExpr="split(replace(datum.label, ')', ''), ' (')")

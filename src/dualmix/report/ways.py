@@ -76,11 +76,11 @@ def _rank(found: dict[str, metrics.Interval]) -> tuple[int, float]:
 
 
 def _dots(name: str, found: dict[str, metrics.Interval]) -> Any:
-    rows: list[Record] = [{"way": way, **spread(one, 1)} for way, one in found.items()]
+    rows: list[Record] = [{"name": way, **spread(one, 1)} for way, one in found.items()]
     scale = alt.Scale(domain=list(axis_about(rows, whole=True)))
-    y = alt.Y("way:N", sort=list(WAYS), title=None, axis=alt.Axis(labelLimit=150))
+    y = alt.Y("name:N", sort=list(WAYS), title=None, axis=alt.Axis(labelLimit=150))
     tip = [
-        alt.Tooltip("way:N", title="way"),
+        alt.Tooltip("name:N", title="way"),
         alt.Tooltip("text:N", title="accuracy, %"),
         alt.Tooltip("n:Q", title="seeds"),
     ]
