@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dualmix.cli.board import Board
+from dualmix.cli.board import Board, planned
 from dualmix.store.store import Store
 from dualmix.sweeps.executors import Local
 from dualmix.sweeps.sweep import Entry, Job, entries
@@ -59,3 +59,24 @@ def test_status_of_finished_runs_imports_nothing_that_is_slow(tmp_path: Path) ->
     words = [sys.executable, "-c", script, str(tmp_path)]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert said == "1 runs: 1 done\n[]\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "workers", "says"),
+    [
+        ([600.0], 2, "1 run, 0 done, 1 to do: about 10:00 with 1 run at a time."),
+        ([600.0, 60.0, 60.0], 2, "3 to do: about 10:00 with 2 runs at a time."),
+        ([60.0] * 5, 2, "5 to do: about 2:30 with 2 runs at a time."),
+        ([60.0, None], 8, "about 1:00 with 2 runs at a time, without 1 run of which nothing like"),
+    ],
+)
+def test_an_estimate_knows_that_a_run_is_not_split(
+    tmp_path: Path, seconds: list[float | None], workers: int, says: str
+) -> None:
+    store = Store(tmp_path)
+    jobs = [Job("er", {"data.name": "digits", "seed": seed}) for seed in range(len(seconds))]
+    runs = entries(jobs, store)
+    known = {run.folder.key: one for run, one in zip(runs, seconds, strict=True)}
+    out = io.StringIO()
+    Console(width=200, file=out).print(planned(runs, known, workers))
+    assert says in out.getvalue()

@@ -187,7 +187,7 @@ def test_the_command_line_sweeps_on_a_cluster(
     code, _, err = dualmix_(*words, "--address", cluster.address)
     assert code == 0 and "1 of 1 runs are done." in err
     code, out, _ = dualmix_(*words, "--address", cluster.address, "--dry-run")
-    assert code == 0 and "1 runs, 1 done, 0 to do: nothing." in out
+    assert code == 0 and "1 run, 1 done, 0 to do: nothing." in out
 
 
 @pytest.mark.parametrize(

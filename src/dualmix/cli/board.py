@@ -184,14 +184,12 @@ def planned(
         )
     left = [seconds.get(run.folder.key) for run in runs if run.state != "done"]
     known_ones = [one for one in left if one is not None]
-    about = (
-        f"about {clock(sum(known_ones) / max(workers, 1))} with {workers} runs at a time"
-        if known_ones
-        else "no estimate"
-    )
+    together = max(1, min(workers, len(left)))
+    wall = max([sum(known_ones) / together, *known_ones], default=0.0)
+    about = f"about {clock(wall)} with {_runs(together)} at a time" if known_ones else "no estimate"
     missing = len(left) - len(known_ones)
     but = (
-        f", without {missing} runs of which nothing like them is in the store"
+        f", without {_runs(missing)} of which nothing like it is in the store"
         if missing and known_ones
         else ""
     )
@@ -199,10 +197,14 @@ def planned(
     return Group(
         table,
         Text(
-            f"{len(runs)} runs, {done} done, {len(left)} to do: "
+            f"{_runs(len(runs))}, {done} done, {len(left)} to do: "
             f"{about if left else 'nothing'}{but}."
         ),
     )
+
+
+def _runs(number: int) -> str:
+    return f"{number:,} run{'s' * (number != 1)}"
 
 
 def status_table(

@@ -180,5 +180,5 @@ def check_rows(grid: str, given: Sequence[str], known: Mapping[str, Any]) -> Non
     for name in given:
         if name not in known:
             raise ConfigError(
-                f"{grid} has no row {name!r}{nearest(name, known)} (known: {', '.join(known)})."
+                f"{grid} has no row {name!r}{nearest(name, known)} (known: {'; '.join(known)})."
             )
