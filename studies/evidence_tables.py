@@ -9,11 +9,15 @@ runs.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dualmix.paper.numbers import ABLATION_ACCURACY, ACCURACY, BOUNDS, DATA
+from dualmix.paper.ladder import UNFITTED, WEIGHTINGS, weighting
+from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING, ACCURACY, BOUNDS, DATA
+from dualmix.paper.numbers import MEMORY as SIZES
+from dualmix.paper.readings import TERMS
 from dualmix.report.budget import LACKING
 from dualmix.report.collect import collect
 from dualmix.report.ladder import PARTS
@@ -51,6 +55,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         **{table.source.name: source_table(table) for table in summary.sources},
         **{name: ladder_table(some) for name, some in views.items()},
         "choice": choice_table(summary),
+        "rules": rules_table(summary),
         "ways": ways_table(summary),
         "more": more_table(summary),
         "budget": [f"{summary.budget.said} {LACKING}", "", *budget_table(summary.budget)],
@@ -105,6 +110,45 @@ def ways_table(summary: Summary) -> list[str]:
                 [f"{group.memory:,}", *(with_seeds(found[way]) for way in WAYS), forgetting]
             )
     return rows_of(["memory", *WAYS, "forgetting (average, ncm)"], rows)
+
+
+def rules_table(summary: Summary) -> list[str]:
+    """Return how far each rule of the weights is from the paper's Table 3: the root mean square of
+    the distances of its rows, in points.
+    """
+    matching = Matching(summary.collection, summary.ladder.engine)
+    sizes = {1000: tuple(TERMS), UNFITTED: OUTSIDE}
+    rows = []
+    for rule in ("presets", *WEIGHTINGS):
+        cells = []
+        for memory, names in sizes.items():
+            off = [
+                one for row in names if (one := _distance(matching, row, rule, memory)) is not None
+            ]
+            accuracy, forgetting = (
+                f"{math.sqrt(sum(pair[at] ** 2 for pair in off) / len(off)):.1f}" if off else "–"
+                for at in (0, 1)
+            )
+            cells.append(f"{accuracy} / {forgetting} ({len(off)} of {len(names)} rows)")
+        rows.append([f"`{rule}`", *cells])
+    heads = (f"M {memory:,}: accuracy / forgetting off by" for memory in sizes)
+    return rows_of(["weights", *heads], rows)
+
+
+OUTSIDE = ("er", "er+da", "er+dualmix")
+"""Rows that the ladder has at a memory to which nothing was fitted."""
+
+
+def _distance(matching: Matching, row: str, rule: str, memory: int) -> tuple[float, float] | None:
+    weights = {} if rule == "presets" else weighting(row, rule)
+    groups = matching.groups(row, row, {"data.name": DATA[0], "method.memory": memory, **weights})
+    if not groups:
+        return None
+    at = SIZES.index(memory)
+    ours = [groups[0].interval(score) for score in ("average_accuracy", "forgetting")]
+    theirs = [table[row][at][0] for table in (ABLATION_ACCURACY, ABLATION_FORGETTING)]
+    first, second = (a.mean - b for a, b in zip(ours, theirs, strict=True) if a is not None)
+    return first, second
 
 
 def more_table(summary: Summary) -> list[str]:
