@@ -20,6 +20,7 @@ from dualmix.paper.numbers import MEMORY as SIZES
 from dualmix.paper.readings import TERMS
 from dualmix.report.budget import LACKING
 from dualmix.report.collect import collect
+from dualmix.report.evidence import on_engine
 from dualmix.report.ladder import PARTS
 from dualmix.report.markdown import (
     budget_table,
@@ -68,7 +69,7 @@ RUNGS = ("ladder", "controls", "weightings", "unfitted", "hosts")
 
 def choice_table(summary: Summary) -> list[str]:
     """Return what each candidate of the fair gain had on the class orders that are chosen by."""
-    matching = Matching(summary.collection, "native")
+    matching = on_engine(summary.collection, "native")
     standings = [_standing(one, matching) for one in CANDIDATES.values()]
     base = next(one for one in standings if one.name == BASE)
     rows = []
@@ -116,7 +117,7 @@ def rules_table(summary: Summary) -> list[str]:
     """Return how far each rule of the weights is from the paper's Table 3: the root mean square of
     the distances of its rows, in points.
     """
-    matching = Matching(summary.collection, summary.ladder.engine)
+    matching = on_engine(summary.collection, summary.ladder.engine)
     sizes = {1000: tuple(TERMS), UNFITTED: OUTSIDE}
     rows = []
     for rule in ("presets", *WEIGHTINGS):

@@ -15,7 +15,6 @@ from dualmix.report.collect import collect
 from dualmix.report.evidence import Beside, SourceTable, Step, ladder_steps, source_tables
 from dualmix.report.ladder import ladder
 from dualmix.report.markdown import markdown
-from dualmix.report.matching import Matching
 from dualmix.report.summary import paragraphs
 from dualmix.report.tables import paper_tables, summarise
 from dualmix.report.ways import ways
@@ -30,7 +29,7 @@ def read(root: Path) -> Collection:
 
 
 def source(found: Collection, name: str) -> SourceTable:
-    (table,) = [t for t in source_tables(Matching(found)) if t.source.name == name]
+    (table,) = [t for t in source_tables(found) if t.source.name == name]
     return table
 
 
@@ -89,6 +88,11 @@ def test_a_way_to_answer_stands_in_for_a_run_that_trains_alike(tmp_path: Path) -
     assert cell.ours.mean == pytest.approx(17.75), "a run of its own goes first"
     lack = next(one for one in budget(read(tmp_path)).lacks if one.name == "survey")
     assert lack.there == 3 + 2, "three of er, two of er-ncm"
+    native = {"method.memory": 1000, "model.engine": "native"}
+    probes = [{"task": 1}, {"task": 2, "answers": {"weights, ncm": 0.35}}]
+    made(tmp_path, "er", 2, native, table=counts([[5], [2, 8]]), probes=probes)
+    cell = beside(source(read(tmp_path), "survey"), "er-ncm", 1000)
+    assert cell.seeds == (0, 1, 2), "a twin that was asked stands in too"
 
 
 def test_rungs_are_paired_by_the_seeds_that_both_have(tmp_path: Path) -> None:
@@ -241,7 +245,7 @@ def test_commands_name_rows_that_the_grids_have(tmp_path: Path) -> None:
     for step in ladder_steps(read_empty(tmp_path)).steps:
         words = shlex.split(step.command)
         assert jobs("ladder", methods=[words[words.index("--methods") + 1]], seeds=[0])
-    for table in source_tables(Matching(read_empty(tmp_path))):
+    for table in source_tables(read_empty(tmp_path)):
         for cell in (c for cells in table.cells for c in cells):
             words = shlex.split(cell.command)
             row, memory = (words[words.index(flag) + 1] for flag in ("--methods", "--memory"))

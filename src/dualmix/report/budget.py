@@ -98,7 +98,7 @@ def _lacks(collection: Collection) -> list[Lack]:
     }
     known |= {
         told(cell.row.preset, table.source.settings(cell.row, cell.memory)): cell.seeds
-        for table in source_tables(matching)
+        for table in source_tables(collection)
         for cells in table.cells
         for cell in cells
         if cell.row.way

@@ -63,14 +63,15 @@ class SourceTable:
         return sum(map(len, self.cells))
 
 
-def source_tables(matching: Matching) -> list[SourceTable]:
+def source_tables(collection: Collection) -> list[SourceTable]:
     """Return every source, those without runs too."""
+    matching, asked = Matching(collection), Matching(collection, lambda run: bool(_answers(run)))
     return [
         SourceTable(
             source,
             tuple(
                 tuple(
-                    _beside(source, row, place, memory, matching)
+                    _beside(source, row, place, memory, matching, asked)
                     for place, memory in enumerate(source.memory)
                 )
                 for row in source.rows
@@ -80,13 +81,15 @@ def source_tables(matching: Matching) -> list[SourceTable]:
     ]
 
 
-def _beside(source: Source, row: Row, place: int, memory: int, matching: Matching) -> Beside:
+def _beside(
+    source: Source, row: Row, place: int, memory: int, matching: Matching, asked: Matching
+) -> Beside:
     spread = row.spread[place] if row.spread else 0.0
     command = f"dualmix sweep {source.name} --methods {row.name} --memory {memory}"
     ours = _accuracy(matching.groups(row.name, row.preset, source.settings(row, memory)), row)
     if row.way:
         alike = source.settings(replace(row, values={}), memory)
-        ours = _answered(matching.groups(row.name, row.preset, alike), row.way) | ours
+        ours = _answered(asked.groups(row.name, row.preset, alike), row.way) | ours
     return Beside(
         row,
         memory,
@@ -109,9 +112,13 @@ def _accuracy(groups: Sequence[Group], row: Row) -> dict[int, float]:
 
 def _answered(groups: Sequence[Group], way: str) -> dict[int, float]:
     """Return the accuracy of a way to answer of runs that were asked for it."""
-    runs = groups[0].runs if groups else ()
-    asked = {run.seed: run.probes[-1].get("answers") or {} for run in runs if run.probes}
-    return {seed: 100 * float(one[way]) for seed, one in asked.items() if way in one}
+    told = {run.seed: _answers(run) for run in (groups[0].runs if groups else ())}
+    return {seed: 100 * float(one[way]) for seed, one in told.items() if way in one}
+
+
+def _answers(run: Run) -> Mapping[str, float]:
+    """Return what each way to answer gave in a run that was asked for it (`probes.answers`)."""
+    return (run.probes[-1].get("answers") or {}) if run.probes else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,7 @@ class Ladder:
 
 def ladder_steps(collection: Collection) -> Ladder:
     """Return the ladder as a store's runs have it."""
-    found = {engine: _rung_groups(Matching(collection, engine)) for engine in ENGINES}
+    found = {engine: _rung_groups(on_engine(collection, engine)) for engine in ENGINES}
     engine = max(ENGINES, key=lambda engine: len(_on(found[engine].values(), engine)))
     groups = found[engine]
     closed = {name: _stand_in(rung, groups) for name, rung in RUNGS.items()}
@@ -175,6 +182,11 @@ def ladder_steps(collection: Collection) -> Ladder:
         odd = tuple(run.seed for run in group.runs if run.engine != engine) if group else ()
         steps.append(Step(rung, accuracy, gains[0], gains[1], seeds, odd, closed[name][1]))
     return Ladder(engine, tuple(steps))
+
+
+def on_engine(collection: Collection, engine: str) -> Matching:
+    """Return the runs of a store, those on an engine before their twins."""
+    return Matching(collection, lambda run: run.engine == engine)
 
 
 ENGINES = ("torch", "native")

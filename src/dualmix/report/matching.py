@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dualmix.config.compose import compose, flatten
@@ -19,15 +19,15 @@ class Matching:
 
     Parameters
     ----------
-    engine
-        Of two runs of a seed on different engines, the one on this engine counts; none: the one
-        that counts everywhere.
+    prefer
+        Of twins, runs of a seed that differ in machinery alone, those count of which this is true;
+        none: those that count everywhere.
     """
 
-    def __init__(self, collection: Collection, engine: str | None = None) -> None:
+    def __init__(self, collection: Collection, prefer: Callable[[Run], bool] | None = None) -> None:
         runs = list(collection.runs)
-        if engine is not None:
-            runs = sorted((*runs, *collection.twins), key=lambda run: run.engine != engine)
+        if prefer is not None:
+            runs = sorted((*runs, *collection.twins), key=lambda run: not prefer(run))
         self.runs: dict[str, list[Run]] = {}
         for run in runs:
             self.runs.setdefault(_told(run.settings), []).append(run)

@@ -356,7 +356,7 @@ def summarise(collection: Collection) -> Summary:
         tuple(streams(collection)),
         tuple(paper_tables(collection, matching)),
         tuple(paired_tests(collection)),
-        tuple(source_tables(matching)),
+        tuple(source_tables(collection)),
         ladder_steps(collection),
         budget(collection),
     )
