@@ -586,18 +586,12 @@ def command(cache: Path, *words: object) -> list[str]:
 
 @pytest.mark.long
 def test_a_process_killed_at_random_goes_on_from_an_empty_cache(
-    tmp_path: Path, alone: dict[str, bytes]
+    tmp_path: Path,
 ) -> None:
     url = f"file://{tmp_path}/store"
     longer = {**VALUES, "stream.epochs": 20}
-    words = [
-        "run",
-        "er",
-        "--store",
-        url,
-        *(w for name, at in longer.items() for w in (f"--{name}", at)),
-        "--json",
-    ]
+    settings = [w for name, at in longer.items() for w in (f"--{name}", at)]
+    words = ["run", "er", "--store", url, *settings, "--json"]
     for killed in range(2):
         process = subprocess.Popen(
             command(tmp_path / f"cache-{killed}", *words), stdout=subprocess.DEVNULL
@@ -612,8 +606,12 @@ def test_a_process_killed_at_random_goes_on_from_an_empty_cache(
         command(tmp_path / "cache-9", *words), capture_output=True, text=True, check=True
     )
     assert json.loads(ended.stdout)["run"].startswith(url)
-    done = run(compose("er", longer), Store(tmp_path / "alone"))
-    assert results(url) == {name: (done.folder.path / name).read_bytes() for name in RESULTS}
+    beside = ["run", "er", "--store", str(tmp_path / "alone"), *settings, "--json"]
+    whole = subprocess.run(
+        command(tmp_path / "cache-8", *beside), capture_output=True, text=True, check=True
+    )
+    folder = Path(json.loads(whole.stdout)["run"])
+    assert results(url) == {name: (folder / name).read_bytes() for name in RESULTS}
     starts = begun(url)
     assert len(starts) == 3 and starts[1] >= 20 and starts[2] >= 40
 
