@@ -219,7 +219,7 @@ def _stand_in(rung: Rung, groups: Mapping[str, Group]) -> tuple[Group | None, tu
 
 def _stayed_closed(run: Run) -> bool:
     """Whether it is known that the gate of Eq. 9 never opened in a run."""
-    tally = run.probes[-1].get("tally", {}) if run.probes else {}
+    tally = (run.probes[-1].get("tally") or {}) if run.probes else {}
     return tally.get(GATE) == 0
 
 
