@@ -262,10 +262,13 @@ def test_what_was_not_run_is_unfolded_and_says_how_to_make_it(browser: Any, page
 
 
 def drawn(browser: Any, figure: str) -> Any:
-    """Scroll to a figure and return its box when it is drawn."""
+    """Scroll to a figure and return its box when all figures are drawn: one above it can be taller
+    than the room that was kept for it, and would push it away.
+    """
+    every = "return [...document.querySelectorAll('.figure')].every(box => box.dataset.drawn)"
+    until(lambda: run(browser, every))
     box = browser.find_element("css selector", f"[data-figure='{figure}']")
     run(browser, "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", box)
-    until(lambda: box.get_attribute("data-drawn"))
     return box
 
 
