@@ -33,6 +33,7 @@ from dualmix.report.markdown import (
 from dualmix.report.matching import Matching
 from dualmix.report.tables import Summary, summarise
 from dualmix.report.ways import WAYS, scored
+from dualmix.report.words import tied
 from dualmix.runs import metrics
 from dualmix.store.opening import open_store
 from studies.recommend import BASE, CANDIDATES, OWN, SEEDS, Candidate, Standing, gain
@@ -171,9 +172,14 @@ def more_table(summary: Summary) -> list[str]:
 def written(text: str, made: Mapping[str, Sequence[str]]) -> str:
     """Return a document with its tables as they are now."""
     return MARKED.sub(
-        lambda found: "\n".join([found[1], *made[found[2]], "", found[3]]),
+        lambda found: "\n".join([found[1], *map(_tied, made[found[2]]), "", found[3]]),
         text,
     )
+
+
+def _tied(line: str) -> str:
+    """Return a line whose numbers keep their interval and their seeds on one line."""
+    return tied(line).replace("(n ", "(n\N{NO-BREAK SPACE}").replace(" (n", "\N{NO-BREAK SPACE}(n")
 
 
 def main() -> None:
