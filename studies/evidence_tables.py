@@ -31,6 +31,7 @@ from dualmix.report.markdown import (
     with_seeds,
 )
 from dualmix.report.matching import Matching
+from dualmix.report.speed import read_speed
 from dualmix.report.tables import Summary, summarise
 from dualmix.report.ways import WAYS, scored
 from dualmix.report.words import tied
@@ -60,6 +61,8 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         "rules": rules_table(summary),
         "ways": ways_table(summary),
         "more": more_table(summary),
+        "costs": costs_table("step"),
+        "figure7": costs_table("Figure 7, memory 2,000"),
         "budget": [f"{summary.budget.said} {LACKING}", "", *budget_table(summary.budget)],
     }
 
@@ -167,6 +170,24 @@ def more_table(summary: Summary) -> list[str]:
         and group.label not in {*ACCURACY, *BOUNDS, *ABLATION_ACCURACY}
     ]
     return rows_of(["method", "memory", "accuracy", "forgetting"], rows)
+
+
+def costs_table(group: str) -> list[str]:
+    """Return the ratios of a group of the filed benchmark."""
+    rows = [
+        [
+            row.name,
+            f"{row.ratio:.2f}",
+            f"{row.low:.2f}-{row.high:.2f}",
+            *([f"{row.limit:g}", row.verdict] if row.limit else ["-", ""]),
+        ]
+        for row in read_speed(ROOT / "results" / "steps.json").rows
+        if row.group == group and row.ratio is not None
+    ]
+    heads = ["", "ratio", "quartiles", "limit", ""]
+    limited = any(row[3] != "-" for row in rows)
+    width = len(heads) if limited else 3
+    return rows_of(heads[:width], [row[:width] for row in rows])
 
 
 def written(text: str, made: Mapping[str, Sequence[str]]) -> str:
