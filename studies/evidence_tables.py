@@ -105,16 +105,20 @@ def _standing(one: Candidate, matching: Matching) -> Standing:
 
 
 def ways_table(summary: Summary) -> list[str]:
-    """Return every way to answer of the recommended combination, on the whole stream."""
+    """Return every way to answer of the recommended combination, on the whole stream, and what it
+    gains over er+dualmix: over the head under the weights of the same training.
+    """
     rows = []
     for group in summary.collection.groups:
         found = scored(group)
         if group.label == "recommended" and group.content.name == DATA[0] and found:
+            told = [run.probes[-1].get("answers", {}) for run in group.runs if run.probes]
+            gains = [100 * (one[WAYS[-1]] - one[WAYS[0]]) for one in told if one]
+            ways = [with_seeds(found[way]) for way in WAYS]
             forgetting = with_seeds(group.interval("forgetting"))
-            rows.append(
-                [f"{group.memory:,}", *(with_seeds(found[way]) for way in WAYS), forgetting]
-            )
-    return rows_of(["memory", *WAYS, "forgetting (average, ncm)"], rows)
+            over = f"**{with_seeds(metrics.interval(gains))}**"
+            rows.append([f"{group.memory:,}", *ways, over, forgetting])
+    return rows_of(["memory", *WAYS, "gain, points", "forgetting (average, ncm)"], rows)
 
 
 def rules_table(summary: Summary) -> list[str]:
