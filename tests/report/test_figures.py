@@ -208,7 +208,7 @@ def test_probes_by_hand(tmp_path: Path) -> None:
     made(tmp_path, "er+adpmix", 0, {"probes.on": True}, probes=probes)
     assert [(r["task"], r["mean"]) for r in only(tmp_path, "gate")] == [(1, 10.0), (2, 60.0)]
     assert one(tmp_path, "gate").says == (
-        "er+adpmix, memory 1,000: open for 40 of 150 pairs (27 %).",
+        "er+adpmix, memory 1,000: open for 40 of 150 pairs (26.7 %).",
     )
     assert [(r["task"], r["mean"]) for r in only(tmp_path, "norms")] == [(2, 1.2)]
     assert [(r["task"], r["images"]) for r in only(tmp_path, "memory")] == [(1, 10.0), (2, 20.0)]
@@ -221,6 +221,11 @@ def test_a_gate_that_never_opened_is_a_sentence(tmp_path: Path) -> None:
     figure = one(tmp_path, "gate")
     assert figure.says[0] == ("The gate never opened in er+dualmix: 0 of 300 pairs in 2 runs.")
     assert not figure.views
+
+
+def test_a_gate_that_is_always_open_is_a_hundred_per_cent(tmp_path: Path) -> None:
+    made(tmp_path, "er+adpmix", 0, {"probes.on": True}, probes=[record(1, 1, {}, (150, 150))])
+    assert one(tmp_path, "gate").says[0].endswith("open for 150 of 150 pairs (100.0 %).")
 
 
 def test_figure_2_has_er_and_its_augmentations(drawn: dict[str, Figure], full: Collection) -> None:

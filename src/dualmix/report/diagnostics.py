@@ -277,7 +277,7 @@ def gate(collection: Collection) -> Figure:
             at = f", first {group.first} tasks" if group.first else ""
             says.append(
                 f"{name_of(group)}{at}, memory {group.memory:,}: open for {open_:,} of {pairs:,} "
-                f"pairs ({100 * open_ / pairs:.2g} %)."
+                f"pairs ({100 * open_ / pairs:.1f} %)."
             )
             opened.append(group)
         elif open_:
