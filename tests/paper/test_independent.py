@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dualmix.config.compose import compose
+from dualmix.data.catalog import DATASETS
 from dualmix.errors import ConfigError
 from dualmix.paper import grids
 from dualmix.paper.independent import OCL_SURVEY, SCR_PAPER, SOURCES, SURVEY
+from dualmix.paper.numbers import DATA
 
 
 def test_every_row_has_a_number_per_memory_and_composes_to_a_configuration_of_its_own() -> None:
@@ -59,6 +61,11 @@ def test_grids_by_name() -> None:
     assert (config.method.reservoir, config.method.train_augment) == ("balanced", "shift-flip")
     assert (config.method.forward, config.model.head) == ("pooled", "growing")
     assert config.probes.linear and config.model.mean == (0.5071, 0.4865, 0.4409)
+
+
+def test_gdumb_of_the_survey_trains_in_the_last_pause_of_the_stream() -> None:
+    job = grids.jobs("survey", seeds=[0], methods=["gdumb"], memory=[1000])[0]
+    assert job.values["method.every"] == DATASETS[DATA[0]].tasks
 
 
 def test_wrong_words_are_answered() -> None:

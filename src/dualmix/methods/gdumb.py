@@ -171,7 +171,8 @@ class GDumb(Descent):
     )
     every: int = setting(
         1,
-        "pauses from one training to the next; as many as there are tasks trains only at the end",
+        "pauses from one training to the next; as many as there are tasks trains only at the end, "
+        "and forgetting, which needs scores before that, then says nothing",
         ge=1,
     )
 
