@@ -181,6 +181,12 @@ INLINE void ask(Wish *w) {
         for (long t = 0; t < w->length; t += LANES) __builtin_prefetch(w->at + t);
 }
 
+/* Ask for the taps of `rows` output channels at a point, which are many and read only once or twice. */
+INLINE void ask_taps(const Prepared *u, long p, long rows, long inputs) {
+    for (long k = 0; k < rows; k++)
+        for (long c = 0; c < inputs; c += LANES) __builtin_prefetch(u->at + p * u->point + k * u->out + c);
+}
+
 /* Tiles in a block, and output channels in a piece: few enough for the transformed block and the taps
  * and products of a piece to stay in the second cache. */
 #define BLOCK 32
@@ -234,10 +240,12 @@ INLINE void convolve_kind(const float *x, long inputs, const Source *taps, long 
             Wish add = f->add ? wish(f->add + from * out_plane + t, rows, s->row, BLOCK, points) : (Wish){0};
             for (int n = 0; n < points; n++) {
                 const long p = (first + n / side) * POINTS + first + n % side;
+                const long then = n % side < side - 1 ? p + 1 : p + 1 + POINTS - side;
                 const Factor a = {u.at + p * u.point, u.out, u.in};
                 ask(&next);
                 ask(&there);
                 ask(&add);
+                if (!taps->raw.at && n + 1 < points) ask_taps(&u, then, to - from, inputs);
                 product(to - from, (some + W - 1) / W, inputs, a, v + p * v_plane, BLOCK,
                         m + p * m_plane, BLOCK, 0);
             }

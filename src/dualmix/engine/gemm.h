@@ -15,6 +15,7 @@
 #define REGISTERS 4 /* blocks do not help where a fused multiply-add is a call */
 #endif
 #define MOST_ROWS 12
+#define PLACES (MOST_ROWS / 3)
 
 typedef struct {
     const float *at;
@@ -27,12 +28,18 @@ INLINE void product_block(const int rows, const int columns, long depth, Factor 
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < columns; j++)
             sum[i][j] = more ? load(out + i * out_row + j * W) : (vf){0};
-    for (long r = 0; r < depth; r++, a.at += a.depth, b += b_row) {
+    const float *at[PLACES]; /* of every third row: the machine adds one or two rows by itself */
+    UNROLL for (int i = 0; i < rows; i += 3) at[i / 3] = a.at + i * a.row;
+    for (long r = 0; r < depth; r++, b += b_row) {
         vf line[3];
         UNROLL for (int j = 0; j < columns; j++) line[j] = load(b + j * W);
         UNROLL for (int i = 0; i < rows; i++) {
-            const vf by = spread(a.at[i * a.row]);
+            const vf by = spread(at[i / 3][i % 3 * a.row]);
             UNROLL for (int j = 0; j < columns; j++) sum[i][j] = fused(by, line[j], sum[i][j]);
+        }
+        UNROLL for (int i = 0; i < rows; i += 3) {
+            at[i / 3] += a.depth;
+            __asm__("" : "+r"(at[i / 3])); /* keeps the compiler from making all of them out of one */
         }
     }
     UNROLL for (int i = 0; i < rows; i++)
