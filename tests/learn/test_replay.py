@@ -102,6 +102,22 @@ def test_one_step_is_two_means_summed_and_plain_sgd(decay: float, joint: bool) -
     assert not loss.requires_grad and loss.shape == ()
 
 
+@pytest.mark.parametrize("forward", ["separate", "joint"])
+def test_a_new_batch_that_is_not_learned_is_recognised_as_the_network_stood(forward: Any) -> None:
+    """It takes no part in the step, so that its hits are those of an answer before it."""
+    learner = replay(Chosen([7, 2, 5]), stream=0.0, forward=forward, iterations=2)
+    x, _ = batch(5, 1)
+    asked = copy.deepcopy(learner.model).eval()
+    said = asked(floats(x)).argmax(1).numpy()
+    y = np.where(np.arange(5) < 3, said, (said + 1) % 4)
+    want, _ = by_hand(
+        learner, [[(learner.memory[np.array([7, 2, 5])].x, learner.memory.y[[7, 2, 5]])]] * 2
+    )
+    learner.observe(x, y)
+    assert int(learner.hits) == 3
+    assert_same(learner.model, want)
+
+
 def test_separate_and_joint_passes_differ_through_the_norms() -> None:
     steps = {}
     for forward in ("separate", "joint"):

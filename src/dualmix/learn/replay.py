@@ -14,7 +14,7 @@ from dualmix.learn.common import MemoryLearner, gradient_of, take_in
 from dualmix.learn.lazy import torch
 from dualmix.learn.losses import Softmax, cross_entropy
 from dualmix.learn.memory import Memory
-from dualmix.learn.modes import frozen_bn
+from dualmix.learn.modes import eval_mode, frozen_bn
 from dualmix.learn.nearest_mean import class_means, nearest, nearest_later
 from dualmix.learn.types import (
     Batch,
@@ -83,6 +83,7 @@ class Replay(MemoryLearner):
         generator of its own.
     stream, replay
         Weights of the new batch and of the rehearsed one; a batch of weight 0 takes no part at all.
+        A new batch of weight 0 is only asked for `hits`, in evaluation mode.
     iterations
         Steps per stream batch, each with a newly retrieved old batch.
     forward
@@ -135,8 +136,8 @@ class Replay(MemoryLearner):
         self.means = None
         if not self.model.training:
             self.model.train()
-        logits: Tensor | None = None
-        for iteration in range(self.iterations):
+        logits = None if self.stream else self._asked(new)
+        for _ in range(self.iterations):
             self.model.zero_grad()
             passes = self._passes()
             passes.learn(self._view(new, "view of new"), self.stream)
@@ -152,11 +153,16 @@ class Replay(MemoryLearner):
                         self._count(mixed)
             loss = passes.finish()
             self.step(loss)
-            logits = passes.logits[0] if iteration == 0 else logits
-        hits = torch.zeros_like(self.hits) if logits is None else (logits.argmax(1) == new.y).sum()
-        self.hits = hits
+            logits = passes.logits[0] if logits is None else logits
+        assert logits is not None
+        self.hits = (logits.argmax(1) == new.y).sum()
         self.write(arrival, replace(new, logits=logits))
         return loss
+
+    def _asked(self, new: Batch) -> Tensor:
+        with eval_mode(self.model):
+            scores: Tensor = self.model(new.x)
+        return scores
 
     def _view(self, batch: Batch, chance: str) -> Batch:
         if self.tricks.augment is None:
