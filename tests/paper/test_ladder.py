@@ -54,10 +54,22 @@ FIFTH = pytest.approx(1 / 5)
         ("no-augmentation", {"augment": ("identity", "standard")}),
         ("kappa-0", {"kappa": (0.0, 2.0)}),
         ("delta-0.2", {"delta": (0.2, 0.05)}),
+        (
+            "adpmix-only",
+            {
+                "stream": (0.0, FIFTH),
+                **{term: (0.25, FIFTH) for term in ("replay", "view", "enmix", "adpmix")},
+            },
+        ),
     ],
 )
 def test_what_a_rung_changes(rung: str, changes: dict[str, tuple[object, object]]) -> None:
     assert changed(rung, RUNGS[rung].against) == changes
+
+
+def test_only_the_memory_parts_a_rung_from_its_twin_at_5000() -> None:
+    """Only the memory differs, and it is no setting of the mix."""
+    assert changed("adpmix-only-5000", "adpmix-only") == {"method.memory": (5000, 1000)}
 
 
 def test_views_are_as_many_and_weigh_as_much_as_the_mixes() -> None:

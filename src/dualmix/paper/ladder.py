@@ -32,7 +32,8 @@ class Rung:
     part
         ``ladder`` for the way from er to er+dualmix; else the letter of the question: a (no mixing
         in one mix), b (plain views in place of the mixes), c (no augmentation), e (weights), f (the
-        gate), g (the memory to which nothing was fitted), h (hosts above the paper).
+        gate), g (the memory to which nothing was fitted), h (hosts above the paper), i (AdpMix in
+        place of the new batch).
     changes
         What it changes, in words.
     against
@@ -151,6 +152,22 @@ CONTROLS = (
 )
 
 
+ROW = "er+dualmix"
+
+
+def _in_place(memory: int, ending: str, against: str, part: str) -> Rung:
+    at = f" at M = {memory}" if ending else ""
+    return Rung(
+        f"adpmix-only{ending}",
+        part,
+        f"AdpMix in place of the new batch, as Eq. 13 may be read{at}",
+        ROW,
+        against,
+        weighted(dict.fromkeys(TERMS[ROW][1:], 1 / 4)),
+        memory,
+    )
+
+
 def _under(row: str, rule: str, memory: int, part: str) -> Rung:
     at = f" at M = {memory}" if part == "g" else ""
     ending = f"-{memory}" if part == "g" else ""
@@ -167,8 +184,9 @@ def _under(row: str, rule: str, memory: int, part: str) -> Rung:
 
 BY_WEIGHT = tuple(_under(row, rule, MEMORY, "e") for rule in WEIGHTINGS for row in TERMS)
 """Every row of Table 3 under every rule, against er under the same rule."""
-OUT_OF_SAMPLE = tuple(
-    _under(row, rule, UNFITTED, "g") for rule in WEIGHTINGS for row in ("er", "er+da", "er+dualmix")
+OUT_OF_SAMPLE = (
+    *(_under(row, rule, UNFITTED, "g") for rule in WEIGHTINGS for row in ("er", "er+da", ROW)),
+    _in_place(UNFITTED, f"-{UNFITTED}", f"{ROW}, one-mean-{UNFITTED}", "g"),
 )
 """The same at a memory to which nothing was fitted; the paper has +0.4 and +4.4 over er there."""
 
@@ -183,10 +201,12 @@ def _read_otherwise(host: str) -> tuple[Rung, ...]:
     )
 
 
-ROW = "er+dualmix"
 HOSTS = tuple(rung for host in ("gss", "mir", "aser") for rung in _read_otherwise(host))
 """Hosts that lie above the paper, under two other readings of it: is it the reading or the host?"""
-RUNGS = {rung.name: rung for rung in (*LADDER, *CONTROLS, *BY_WEIGHT, *OUT_OF_SAMPLE, *HOSTS)}
+IN_PLACE = _in_place(MEMORY, "", "dualmix", "i")
+RUNGS = {
+    rung.name: rung for rung in (*LADDER, *CONTROLS, IN_PLACE, *BY_WEIGHT, *OUT_OF_SAMPLE, *HOSTS)
+}
 
 
 def ladder_jobs(

@@ -26,7 +26,7 @@ from dualmix.report.words import counted, seeds_text
 
 PARTS = {
     "From er to er+dualmix": ("ladder",),
-    "er+dualmix with one thing changed": ("a", "b", "c", "f"),
+    "er+dualmix with one thing changed": ("a", "b", "c", "f", "i"),
     "Every row under every weighting": ("e",),
     "Memory 5,000, to which nothing was fitted": ("g",),
     "Hosts above the paper, read otherwise": ("h",),
