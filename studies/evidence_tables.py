@@ -27,10 +27,12 @@ from dualmix.report.markdown import (
     ladder_table,
     paper_table,
     rows_of,
+    share_table,
     source_table,
     with_seeds,
 )
 from dualmix.report.matching import Matching
+from dualmix.report.shares import shares
 from dualmix.report.speed import read_speed
 from dualmix.report.tables import Summary, summarise
 from dualmix.report.ways import WAYS, scored
@@ -57,6 +59,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         **{table.name: paper_table(table) for table in summary.tables},
         **{table.source.name: source_table(table) for table in summary.sources},
         **{name: ladder_table(some) for name, some in views.items()},
+        "shares": share_table(shares(summary.ladder)),
         "choice": choice_table(summary),
         "rules": rules_table(summary),
         "ways": ways_table(summary),

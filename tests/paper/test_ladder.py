@@ -7,7 +7,7 @@ import pytest
 from dualmix.config.compose import compose, flatten
 from dualmix.paper import grids
 from dualmix.paper.grids import ONE_MEAN
-from dualmix.paper.ladder import LADDER, RUNGS, WEIGHTINGS, weighting
+from dualmix.paper.ladder import LADDER, RUNGS, WEIGHTINGS, Loss, loss_of, weighting
 from dualmix.paper.readings import TERMS
 
 
@@ -58,7 +58,7 @@ FIFTH = pytest.approx(1 / 5)
             "adpmix-only",
             {
                 "stream": (0.0, FIFTH),
-                **{term: (0.25, FIFTH) for term in ("replay", "view", "enmix", "adpmix")},
+                **dict.fromkeys(("replay", "view", "enmix", "adpmix"), (0.25, FIFTH)),
             },
         ),
     ],
@@ -70,6 +70,26 @@ def test_what_a_rung_changes(rung: str, changes: dict[str, tuple[object, object]
 def test_only_the_memory_parts_a_rung_from_its_twin_at_5000() -> None:
     """Only the memory differs, and it is no setting of the mix."""
     assert changed("adpmix-only-5000", "adpmix-only") == {"method.memory": (5000, 1000)}
+
+
+@pytest.mark.parametrize(
+    ("rung", "new", "viewed"),
+    [
+        ("er", 1 / 2, False),
+        ("weights", 1 / 2, False),
+        ("views", 1 / 5, True),
+        ("new-view", 2 / 5, True),
+        ("dualmix", 3 / 10, True),
+        ("no-augmentation", 3 / 10, False),
+        ("adpmix-only", 1 / 8, True),
+        ("er+adpmix, one-mean", 3 / 8, True),
+        ("er+adpmix, rest-mean", 7 / 12, True),
+        ("er+da, rest-mean", 1 / 2, True),
+    ],
+)
+def test_the_share_of_new_images_in_the_loss(rung: str, new: float, viewed: bool) -> None:
+    """Worked out by hand from the weights; an image of AdpMix is new by half."""
+    assert loss_of(RUNGS[rung]) == Loss(pytest.approx(new), viewed)
 
 
 def test_views_are_as_many_and_weigh_as_much_as_the_mixes() -> None:

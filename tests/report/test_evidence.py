@@ -15,6 +15,7 @@ from dualmix.report.collect import collect
 from dualmix.report.evidence import Beside, SourceTable, Step, ladder_steps, source_tables
 from dualmix.report.ladder import ladder
 from dualmix.report.markdown import markdown
+from dualmix.report.shares import share_sentences, shares
 from dualmix.report.summary import paragraphs
 from dualmix.report.tables import paper_tables, summarise
 from dualmix.report.ways import ways
@@ -169,12 +170,42 @@ def test_a_closed_gate_makes_rungs_the_same_training(tmp_path: Path) -> None:
     assert (further.difference.mean, further.difference.n) == (0.0, 2)
     assert step_of(found, "kappa-0").accuracy is None, "its gate is open"
     assert not step_of(found, "dualmix").closed_seeds
+    (twin,) = [one for one in shares(ladder_steps(found)) if "delta-0.2" in one.names]
+    assert twin.names[0] == "adpmix-untilted", "of seeds 0 and 3 both: dualmix itself has four"
     caption = ladder(ladder_steps(found)).caption
     assert "Not trained again: adpmix-untilted (seeds 0, 3); delta-0.1 (seeds 0, 3)" in caption
     run_rung(tmp_path, "delta-0.2", [25.0])
     found = read(tmp_path)
     assert step_of(found, "delta-0.2").closed_seeds == (3,), "a run of its own goes first"
     assert step_of(found, "delta-0.2").difference.mean == 3.0
+
+
+def test_forgetting_beside_the_share_of_new_images(tmp_path: Path) -> None:
+    """Of two tasks, the first known to 100 % and then to less, the loss is what is forgotten."""
+    left = {"views": 90, "enmix": 40, "view": 70, "er": 20}
+    for name, kept in left.items():
+        rung = RUNGS[name]
+        table = counts([[100], [kept, 50]], images=100)
+        made(tmp_path, rung.preset, 0, rung.settings(), table=table)
+    host = RUNGS["mir+dualmix"]
+    made(tmp_path, host.preset, 0, host.settings(), table=counts([[100], [1, 50]], images=100))
+    found = shares(ladder_steps(read(tmp_path)))
+    assert [(one.names[0], one.viewed) for one in found] == [
+        ("views", True),
+        ("view", True),
+        ("enmix", True),
+        ("er", False),
+    ]
+    assert found[0].names == ("views", "plain-views"), "one training under two names"
+    assert "er, sum" in found[3].names
+    assert [one.new for one in found] == pytest.approx([1 / 5, 1 / 3, 2 / 5, 1 / 2], abs=1e-6)
+    assert [one.forgetting.mean for one in found] == pytest.approx([10, 30, 60, 80])
+    (said,) = share_sentences(found)
+    assert "memory 1,000: Spearman's rho +1.00" in said and "over 3 trainings" in said
+    figure = ladder(ladder_steps(read(tmp_path)))
+    assert figure.views[-1].name == "Forgetting by the share of new images"
+    order = figure.views[-1].spec["layer"][1]["encoding"]["y"]["sort"]
+    assert order == ["views (20 %)", "view (33 %)", "enmix (40 %)", "er (50 %)"]
 
 
 def read_empty(root: Path) -> Collection:
@@ -192,7 +223,7 @@ def test_the_whole_ladder_is_drawn(tmp_path: Path) -> None:
         done.add(key)
         run_rung(tmp_path, name, [10.0 + place / 2, 11.0 + place / 2, 12.0])
     figure = ladder(ladder_steps(read(tmp_path)))
-    assert len(figure.views) == 5 and not any("not run" in one for one in figure.says)
+    assert len(figure.views) == 6 and not any("not run" in one for one in figure.says)
     first = figure.says.index("er+dualmix with one thing changed, in points of accuracy:")
     assert len([one for one in figure.says[:first] if one.startswith("over ")]) == len(LADDER) - 1
     (by_sum,) = [one for one in figure.says if one.startswith("over er, sum: ")]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dualmix.config.compose import compose, flatten
 from dualmix.paper.independent import check_rows
 from dualmix.paper.numbers import DATA
 from dualmix.paper.readings import TERMS
@@ -207,6 +208,33 @@ IN_PLACE = _in_place(MEMORY, "", "dualmix", "i")
 RUNGS = {
     rung.name: rung for rung in (*LADDER, *CONTROLS, IN_PLACE, *BY_WEIGHT, *OUT_OF_SAMPLE, *HOSTS)
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the loss of a rung is made of.
+
+    Attributes
+    ----------
+    new
+        The share of its weights that new images have. Those that AdpMix mixes are new by half,
+        because Beta(alpha, alpha) has the mean 1/2.
+    viewed
+        Whether rehearsed images are also learned as augmented views, mixed or not.
+    """
+
+    new: float
+    viewed: bool
+
+
+def loss_of(rung: Rung) -> Loss:
+    """Return what the loss of a rung is made of, from its preset's weights and its own."""
+    told = dict(flatten(compose(rung.preset, rung.settings()).config.record()))
+    mix = {path.removeprefix("method.mix."): value for path, value in told.items()}
+    new = mix["stream"] + mix["new_view"] + mix["adpmix"] * (mix["mixed"] / 2)
+    views = mix["view"] + mix["enmix"] + mix["adpmix"]
+    share = new / sum(mix[term] for term in ALL_TERMS)
+    return Loss(share, views > 0 and mix["augment"] != "identity")
 
 
 def ladder_jobs(

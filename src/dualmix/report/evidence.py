@@ -127,8 +127,10 @@ class Step:
 
     Attributes
     ----------
-    difference, forgetting
-        In points of accuracy and of forgetting after the last task, over the seeds that both have.
+    accuracy, forgetting
+        After the last task, in per cent.
+    difference, forgetting_difference
+        In points of them, over the seeds that both have.
     odd_seeds
         Seeds of its runs on another engine than most of the ladder's.
     closed_seeds
@@ -137,8 +139,9 @@ class Step:
 
     rung: Rung
     accuracy: metrics.Interval | None
-    difference: metrics.Interval | None
     forgetting: metrics.Interval | None
+    difference: metrics.Interval | None
+    forgetting_difference: metrics.Interval | None
     seeds: tuple[int, ...]
     odd_seeds: tuple[int, ...]
     closed_seeds: tuple[int, ...]
@@ -171,16 +174,15 @@ def ladder_steps(collection: Collection) -> Ladder:
     steps = []
     for name, rung in RUNGS.items():
         group, base = groups.get(name), groups.get(rung.against)
-        accuracy = group.interval("average_accuracy") if group else None
+        accuracy, forgetting = (group.interval(score) if group else None for score in SCORES)
         seeds: tuple[int, ...] = ()
-        gains: list[metrics.Interval | None] = [None, None]
+        gain = forgets = None
         if group and base and group.content == base.content:
             seeds = tuple(sorted(set(group.seeds) & set(base.seeds)))
-            gains = [
-                _paired(group, base, score, seeds) for score in ("average_accuracy", "forgetting")
-            ]
+            gain, forgets = (_paired(group, base, score, seeds) for score in SCORES)
         odd = tuple(run.seed for run in group.runs if run.engine != engine) if group else ()
-        steps.append(Step(rung, accuracy, gains[0], gains[1], seeds, odd, closed[name][1]))
+        closed_seeds = closed[name][1]
+        steps.append(Step(rung, accuracy, forgetting, gain, forgets, seeds, odd, closed_seeds))
     return Ladder(engine, tuple(steps))
 
 
@@ -190,6 +192,7 @@ def on_engine(collection: Collection, engine: str) -> Matching:
 
 
 ENGINES = ("torch", "native")
+SCORES = ("average_accuracy", "forgetting")
 
 
 def _rung_groups(matching: Matching) -> dict[str, Group]:

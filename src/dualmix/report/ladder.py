@@ -22,6 +22,7 @@ from dualmix.report.charts import (
     spread,
 )
 from dualmix.report.evidence import Ladder, Step
+from dualmix.report.shares import share_chart, share_sentences, shares
 from dualmix.report.words import counted, seeds_text
 
 PARTS = {
@@ -45,6 +46,13 @@ def ladder(found: Ladder) -> Figure:
             charts = [_rungs(run, "difference, points"), _rungs(run, "accuracy, %")]
             views.append(FigureView(title, spec_of(panels(charts))))
             says += [f"{title}, in points of accuracy:", *_said(told)]
+    trained = shares(found)
+    ranked = share_sentences(trained)
+    if ranked:
+        views.append(
+            FigureView("Forgetting by the share of new images", spec_of(share_chart(trained)))
+        )
+        says += ranked
     missing = [step for step in steps if step.accuracy is None]
     if missing:
         says.append(f"{len(missing)} of {len(steps)} rungs were not run.")
@@ -52,7 +60,8 @@ def ladder(found: Ladder) -> Figure:
         "Each rung changes one thing of another and is paired with it by seed. "
         "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "
         "do not have; a rung that is compared with none has no dot. Right, or below: the accuracy "
-        "itself. "
+        "itself. Behind a name in the last view: the share of the loss's weights that new images "
+        "have (AdpMix counts half); grey: no augmented views. "
         f"{'; '.join(f'{name}: {what}' for name, what in WEIGHTINGS.items())}." + _exceptions(found)
     )
     return Figure(

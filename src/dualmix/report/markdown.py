@@ -18,6 +18,7 @@ from dualmix.report.cells import (
     size_text,
 )
 from dualmix.report.evidence import SourceTable, Step
+from dualmix.report.shares import Share
 from dualmix.report.summary import p_text, paragraphs
 from dualmix.report.tables import Cell, Summary, Table
 from dualmix.report.words import changes, interval_text
@@ -115,12 +116,29 @@ def ladder_table(steps: Sequence[Step]) -> list[str]:
             f"`{step.rung.against}`" if step.difference else "-",
             with_seeds(step.accuracy),
             with_seeds(step.difference),
-            with_seeds(step.forgetting),
+            with_seeds(step.forgetting_difference),
         ]
         for step in steps
         if step.accuracy
     ]
     return rows_of([*heads, "of forgetting"], rows)
+
+
+def share_table(found: Sequence[Share]) -> list[str]:
+    """Return the trainings of er's by the share of the loss that new images have."""
+    heads = ["memory", "new images, % of the loss", "augmented views", "rungs", "accuracy, %"]
+    rows = [
+        [
+            f"{one.memory:,}",
+            f"{100 * one.new:.1f}",
+            "yes" if one.viewed else "no",
+            ", ".join(f"`{name}`" for name in one.names),
+            with_seeds(one.accuracy),
+            with_seeds(one.forgetting),
+        ]
+        for one in found
+    ]
+    return rows_of([*heads, "forgetting, %"], rows)
 
 
 def source_table(table: SourceTable) -> list[str]:
