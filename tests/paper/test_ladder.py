@@ -61,6 +61,14 @@ FIFTH = pytest.approx(1 / 5)
                 **dict.fromkeys(("replay", "view", "enmix", "adpmix"), (0.25, FIFTH)),
             },
         ),
+        (
+            "adpmix-half",
+            {
+                "stream": (0.0, FIFTH),
+                **dict.fromkeys(("replay", "view", "enmix"), (pytest.approx(1 / 6), FIFTH)),
+                "adpmix": (0.5, FIFTH),
+            },
+        ),
     ],
 )
 def test_what_a_rung_changes(rung: str, changes: dict[str, tuple[object, object]]) -> None:
@@ -82,6 +90,7 @@ def test_only_the_memory_parts_a_rung_from_its_twin_at_5000() -> None:
         ("dualmix", 3 / 10, True),
         ("no-augmentation", 3 / 10, False),
         ("adpmix-only", 1 / 8, True),
+        ("adpmix-half-5000", 1 / 4, True),
         ("er+adpmix, one-mean", 3 / 8, True),
         ("er+adpmix, rest-mean", 7 / 12, True),
         ("er+da, rest-mean", 1 / 2, True),
