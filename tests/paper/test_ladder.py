@@ -7,7 +7,7 @@ import pytest
 from dualmix.config.compose import compose, flatten
 from dualmix.paper import grids
 from dualmix.paper.grids import ONE_MEAN
-from dualmix.paper.ladder import LADDER, RUNGS, WEIGHTINGS, Loss, loss_of, weighting
+from dualmix.paper.ladder import LADDER, ROW, RUNGS, WEIGHTINGS, Loss, loss_of, weighting
 from dualmix.paper.readings import TERMS
 
 
@@ -115,6 +115,16 @@ def test_rules_are_the_same_for_every_row() -> None:
         assert weights["sum"] == [1.0] * len(terms)
         assert sum(weights["one-mean"]) == pytest.approx(1) and len(set(weights["one-mean"])) == 1
         assert weights["rest-mean"][0] == 1 and sum(weights["rest-mean"][1:]) == pytest.approx(1)
+
+
+def test_adpmix_in_place_of_the_new_batch() -> None:
+    """As Eq. 13 has it: AdpMix's images weigh what the new batch's do, which are gone."""
+    third = pytest.approx(1 / 3)
+    of = {path.removeprefix("method.mix."): w for path, w in weighting(ROW, "in-place").items()}
+    memory = dict.fromkeys(("replay", "view", "enmix"), third)
+    assert of == {**memory, "adpmix": 1.0, "stream": 0.0, "new_view": 0.0}
+    for row in ("er", "er+da", "er+enmix"):
+        assert weighting(row, "in-place") == weighting(row, "rest-mean"), "they have no AdpMix"
 
 
 def test_the_filed_one_mean_and_the_preset_of_da_are_found_again() -> None:

@@ -76,8 +76,11 @@ WEIGHTINGS = {
     "sum": "every term weighs 1",
     "one-mean": "one mean over all images",
     "rest-mean": "everything but the new batch is averaged and weighs as much as it",
+    "in-place": "as rest-mean, with AdpMix in the new batch's place",
 }
-"""What the rows of Table 3 use, as rules for all of them."""
+"""What the rows of Table 3 use, as rules for all of them; and Eq. 13 taken at its word, in which
+AdpMix's images stand where Eq. 12 has the current task's.
+"""
 
 
 def weighting(row: str, rule: str) -> dict[str, Any]:
@@ -87,8 +90,9 @@ def weighting(row: str, rule: str) -> dict[str, Any]:
         return weighted(dict.fromkeys(terms, 1.0))
     if rule == "one-mean":
         return weighted(dict.fromkeys(terms, 1 / len(terms)))
-    rest = dict.fromkeys(terms[1:], 1 / len(terms[1:]))
-    return weighted({"stream": 1.0, **rest})
+    new = "adpmix" if rule == "in-place" and "adpmix" in terms else "stream"
+    rest = [term for term in terms if term not in ("stream", new)]
+    return weighted({new: 1.0, **dict.fromkeys(rest, 1 / len(rest))})
 
 
 LADDER = (
