@@ -202,6 +202,8 @@ def test_forgetting_beside_the_share_of_new_images(tmp_path: Path) -> None:
     assert [one.forgetting.mean for one in found] == pytest.approx([10, 30, 60, 80])
     (said,) = share_sentences(found)
     assert "memory 1,000: Spearman's rho +1.00" in said and "over 3 trainings" in said
+    text = markdown(summarise(read(tmp_path)))
+    assert said in text and "| 1,000 | 33.3 | yes | `view`, `er+da, one-mean` |" in text
     figure = ladder(ladder_steps(read(tmp_path)))
     assert figure.views[-1].name == "Forgetting by the share of new images"
     order = figure.views[-1].spec["layer"][1]["encoding"]["y"]["sort"]

@@ -17,8 +17,8 @@ from dualmix.report.cells import (
     published,
     size_text,
 )
-from dualmix.report.evidence import SourceTable, Step
-from dualmix.report.shares import Share
+from dualmix.report.evidence import Ladder, SourceTable, Step
+from dualmix.report.shares import Share, share_sentences, shares
 from dualmix.report.summary import p_text, paragraphs
 from dualmix.report.tables import Cell, Summary, Table
 from dualmix.report.words import changes, interval_text
@@ -76,7 +76,7 @@ def markdown(summary: Summary) -> str:
         parts += ["<details><summary>How to reproduce each cell</summary>", ""]
         parts += dict.fromkeys(f"- {place_text(cell)}: `{cell.command}`" for cell in table.cells())
         parts += ["", "</details>", ""]
-    parts += _ladder(summary.ladder.steps)
+    parts += _ladder(summary.ladder)
     for source in summary.sources:
         parts += _source(source) if source.filled else []
     parts += _budget(summary.budget)
@@ -200,10 +200,11 @@ def _cell(cell: Cell) -> str:
     return f"{ours}<br>{', '.join(filter(None, (paper, cell.distance)))}"
 
 
-def _ladder(steps: Sequence[Step]) -> list[str]:
+def _ladder(found: Ladder) -> list[str]:
     """Return the rungs that were run and the names of those that were not; nothing where none can
     be compared.
     """
+    steps, trained = found.steps, shares(found)
     if not any(step.difference for step in steps):
         return []
     missing = [f"`{step.rung.name}`" for step in steps if not step.accuracy]
@@ -217,6 +218,12 @@ def _ladder(steps: Sequence[Step]) -> list[str]:
         *ladder_table(steps),
         "",
         *([left, ""] if left else []),
+        "Forgetting beside the share of the loss's weights that new images have (AdpMix counts "
+        "half); rungs in one row are the same training.",
+        "",
+        *share_table(trained),
+        "",
+        *(line for said in share_sentences(trained) for line in (said, "")),
     ]
 
 
