@@ -13,7 +13,7 @@ from dualmix.paper.ladder import LADDER, RUNGS, weighting
 from dualmix.report.budget import budget
 from dualmix.report.collect import collect
 from dualmix.report.evidence import Beside, SourceTable, Step, ladder_steps, source_tables
-from dualmix.report.ladder import ladder
+from dualmix.report.ladder import by_question, ladder
 from dualmix.report.markdown import markdown
 from dualmix.report.shares import share_sentences, shares
 from dualmix.report.summary import paragraphs
@@ -228,9 +228,40 @@ def test_the_whole_ladder_is_drawn(tmp_path: Path) -> None:
     assert len(figure.views) == 6 and not any("not run" in one for one in figure.says)
     first = figure.says.index("er+dualmix with one thing changed, in points of accuracy:")
     assert len([one for one in figure.says[:first] if one.startswith("over ")]) == len(LADDER) - 1
-    (by_sum,) = [one for one in figure.says if one.startswith("over er, sum: ")]
-    rows = ["er+da, sum", "er+enmix, sum", "er+adpmix, sum", "er+dualmix, sum"]
-    assert [by_sum.index(row) for row in rows] == sorted(by_sum.index(row) for row in rows)
+    assert any(one.startswith("over mir+dualmix: mir+dualmix, base") for one in figure.says)
+    assert not any(", sum" in one for one in figure.says), "the table has every weighting"
+    asked = by_question(ladder_steps(read(tmp_path)))
+    assert list(asked) == [view.name for view in figure.views[:-1]]
+    assert [step.rung.name for run in asked.values() for step in run] == [*RUNGS]
+
+
+def test_questions_of_which_nothing_can_be_compared_are_not_asked(tmp_path: Path) -> None:
+    run_rung(tmp_path, "er", [10.0])
+    assert not by_question(ladder_steps(read(tmp_path)))
+    run_rung(tmp_path, "weights", [11.0])
+    (title,) = by_question(ladder_steps(read(tmp_path)))
+    assert title == "From er to er+dualmix", "er is a rung of other questions too, but alone there"
+
+
+def test_the_summary_names_changes_that_are_clear_of_0(tmp_path: Path) -> None:
+    """Differences of one point's spacing have an interval of 4.303 / sqrt(3) = 2.48 over three
+    seeds: 2.0 is not clear of 0, 6.0 and -6.0 are."""
+    for name, values in {
+        "er": [10.0, 11.0, 12.0],
+        "weights": [11.0, 13.0, 15.0],
+        "view": [16.0, 19.0, 22.0],
+        "views": [9.0, 13.0, 17.0],
+    }.items():
+        run_rung(tmp_path, name, values)
+    said = " ".join(s for p in paragraphs(summarise(read(tmp_path))) for s in p.sentences)
+    assert "of 3 changes 2 have an interval clear of 0, in points of accuracy: view (" in said
+    assert ") +6.0 ± 2.5 and views (" in said and ") -6.0 ± 2.5." in said
+    single = tmp_path / "single"
+    single.mkdir()
+    run_rung(single, "er", [10.0])
+    run_rung(single, "weights", [19.0])
+    said = " ".join(s for p in paragraphs(summarise(read(single))) for s in p.sentences)
+    assert "clear of 0" not in said, "one seed has no interval"
 
 
 def test_table_3_is_shown_twice_and_counted_once(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 pytest.importorskip("altair", reason="REPORT EXTRA MISSING: pip install 'dualmix[report]'")
 
+from dualmix.paper.ladder import RUNGS
 from dualmix.report.collect import collect
 from dualmix.report.gallery import gallery
 from dualmix.report.page import bundled, html
@@ -193,6 +194,21 @@ def test_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
+def test_every_rung_says_what_it_changes(tmp_path: Path) -> None:
+    for name in ("er", "weights", "kappa-0", "dualmix"):
+        rung = RUNGS[name]
+        for seed in range(3):
+            made(tmp_path, rung.preset, seed, rung.settings())
+    page = html(summarise(collect(Store(tmp_path))), today=TODAY)
+    body = re.search('<section id="ladder".*?</section>', page, re.S)[0]  # type: ignore[index]
+    rows = re.findall(
+        r'data-value="([^"]+)">[^<]+<small>([^<]+)</small></th><td class="text"', body
+    )
+    assert dict(rows).items() >= {(name, RUNGS[name].changes) for name in ("weights", "kappa-0")}
+    heads = re.findall('scope="rowgroup" colspan="7">([^<]+)<', body)
+    assert heads[:2] == ["From er to er+dualmix", "er+dualmix with one thing changed"]
+
+
 def test_the_same_store_gives_the_same_tables(page: str, store: Path) -> None:
     again = html(summarise(collect(Store(store))), today=TODAY)
     assert re.sub("<script.*?</script>", "", again, flags=re.S) == re.sub(

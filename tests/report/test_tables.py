@@ -223,9 +223,15 @@ def test_the_summary_by_hand(tmp_path: Path) -> None:
     assert "er+dualmix with memory 1,000 has the highest" in said["What came out"]
     assert "DualMix makes er 11.0 ± 2.5 points more accurate" in said["What came out"]
     assert "of the 186 numbers of the paper" in said["Against the paper"]
-    assert "outside the paper's ± in 2: mir 14.0 (paper 8.7 ± 0.4)" in said["Against the paper"]
-    assert "Commits: c0ffee (7 runs)." in said["When and where"]
-    assert "Machines: abacus (7 runs)." in said["When and where"]
+    against = said["Against the paper"]
+    assert "outside the paper's ± in 2: mir forgetting 100.0 (paper 50.2 ± 1.0)" in against
+    assert "and mir 14.0 (paper 8.7 ± 0.4)" in against, "the furthest first"
+    for host in ("gss", "aser", "agem"):
+        accurate(tmp_path, host, [50], {"method.memory": 1000})
+    said = {one.title: " ".join(one.sentences) for one in paragraphs(summarise(read(tmp_path)))}
+    _, furthest = said["Against the paper"].split(", furthest: ")
+    assert furthest.count("(paper") == 5 and furthest.startswith("mir forgetting 100.0")
+    assert furthest.index("gss forgetting 100.0") < furthest.index("agem 50.0"), "48 and 46 off"
     (empty,) = paragraphs(summarise(read_empty(tmp_path / "none")))
     assert empty.sentences == ("No run is finished in this store.",)
 

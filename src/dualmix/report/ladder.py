@@ -33,19 +33,29 @@ PARTS = {
     "Hosts above the paper, read otherwise": ("h",),
 }
 """What each view shows, by the parts of its rungs."""
+TOLD = ("ladder", "a", "h")
+"""Views with a part among these are told in sentences too; the table of all rungs has every one."""
+
+
+def by_question(found: Ladder) -> dict[str, list[Step]]:
+    """Return the rungs that were run under what they ask, without questions of which no rung can be
+    compared.
+    """
+    asked = {
+        title: [step for step in found.steps if step.rung.part in parts and step.accuracy]
+        for title, parts in PARTS.items()
+    }
+    return {title: run for title, run in asked.items() if any(step.difference for step in run)}
 
 
 def ladder(found: Ladder) -> Figure:
     """Return the rungs that were run, a view per question, and which are missing."""
     views, says, steps = [], [], found.steps
-    for title, parts in PARTS.items():
-        here = [step for step in steps if step.rung.part in parts]
-        told = [step for step in here if step.difference]
-        if told:
-            run = [step for step in here if step.accuracy]
-            charts = [_rungs(run, "difference, points"), _rungs(run, "accuracy, %")]
-            views.append(FigureView(title, spec_of(panels(charts))))
-            says += [f"{title}, in points of accuracy:", *_said(told)]
+    for title, run in by_question(found).items():
+        charts = [_rungs(run, "difference, points"), _rungs(run, "accuracy, %")]
+        views.append(FigureView(title, spec_of(panels(charts))))
+        if set(PARTS[title]) & set(TOLD):
+            says += [f"{title}, in points of accuracy:", *_said(run)]
     trained = shares(found)
     ranked = share_sentences(trained)
     if ranked:
@@ -91,7 +101,8 @@ def _said(steps: Sequence[Step]) -> list[str]:
     """Return a sentence for each rung that others are compared with."""
     gains: dict[str, list[str]] = {}
     for step in steps:
-        assert step.difference is not None
+        if step.difference is None:
+            continue
         half = "" if step.difference.shown is None else f" ± {step.difference.half:.1f}"
         gain = f"{step.difference.mean:+.1f}{half} ({counted(len(step.seeds), 'seed')})"
         gains.setdefault(step.rung.against, []).append(f"{step.rung.name} {gain}")

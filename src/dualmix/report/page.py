@@ -85,6 +85,7 @@ def html(
     from dualmix.report.charts import COLOURS, DASHES, FEW, SHAPES
     from dualmix.report.curves import any_curves
     from dualmix.report.figures import figures
+    from dualmix.report.ladder import by_question
     from dualmix.report.pairs import verdict
 
     language = ".".join(altair.SCHEMA_VERSION.split(".")[:2])
@@ -140,6 +141,7 @@ def html(
         tied=tied,
         verdict=verdict,
         paired_tests=summary.paired_tests,
+        rungs=by_question(summary.ladder),
         figures=[figure for figure in drawn if figure.views or figure.says],
         absent=[figure for figure in drawn if not figure.views and not figure.says],
         verdicts=proposition,

@@ -10,14 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dualmix.report.evidence import Step
 from dualmix.report.paired_tests import PairedTest
 from dualmix.report.tables import Cell, Summary
 from dualmix.report.words import changes, counted, interval_text, listed, sentence
+from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Group
 
 LEVEL = 0.05
 MOST = 4
 """Streams, commits and machines that are named; the others are counted."""
+FURTHEST = 5
+"""Numbers of one or two seeds that are named with the paper's; the tables have all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,11 @@ def paragraphs(summary: Summary) -> list[Paragraph]:
         return [Paragraph("What was run", ("No run is finished in this store.",))]
     parts = {
         "What was run": _what(summary),
-        "What came out": [*_best(summary), *_gains(summary.paired_tests)],
+        "What came out": [
+            *_best(summary),
+            *_gains(summary.paired_tests),
+            *_parts(summary.ladder.steps),
+        ],
         "Against the paper": _against(summary),
         "When and where": _where(summary.collection),
     }
@@ -104,6 +112,28 @@ def _gains(tests: Sequence[PairedTest]) -> Iterator[str]:
         yield f"What DualMix adds with one or two seeds, which tell little, in points: {single}."
 
 
+def _parts(steps: Sequence[Step]) -> Iterator[str]:
+    """Yield which of the changes from er to er+dualmix have an interval that is clear of 0."""
+    paired = [
+        (step.rung, step.difference)
+        for step in steps
+        if step.rung.part == "ladder" and step.difference and step.difference.shown is not None
+    ]
+    if not paired:
+        return
+    clear = [(rung, gain) for rung, gain in paired if abs(gain.mean) > gain.half]
+    named = [f"{rung.name} ({rung.changes}) {_signed(gain)}" for rung, gain in clear]
+    yield (
+        f"From er to er+dualmix, one change at a time: of {counted(len(paired), 'change')} "
+        f"{len(clear)} {'has' if len(clear) == 1 else 'have'} an interval clear of 0, in points of "
+        f"accuracy{': ' if named else ''}{listed(named)}."
+    )
+
+
+def _signed(gain: metrics.Interval) -> str:
+    return f"{'+' if gain.mean >= 0 else ''}{interval_text(gain)}"
+
+
 def place_of(test: PairedTest, *, where: bool = True, other: bool = True) -> str:
     """Return the stream and memory of a pair, and the settings in which both differ from their
     presets.
@@ -156,11 +186,12 @@ def _against(summary: Summary) -> Iterator[str]:
                 f"{listed([*map(_beside, means)])}."
             )
     if single:
-        away = [cell for cell in single if outside(cell)]
+        away = sorted((cell for cell in single if outside(cell)), key=lambda c: -abs(outside(c)))
         said = (
             "inside the paper's ± in all" if not away else f"outside the paper's ± in {len(away)}"
         )
-        names = f": {listed([*map(_beside, away)])}" if away else ""
+        furthest = ", furthest" if len(away) > FURTHEST else ""
+        names = f"{furthest}: {listed([*map(_beside, away[:FURTHEST])])}" if away else ""
         yield f"{counted(len(single), 'has', 'have')} one or two seeds, {said}{names}."
 
 
