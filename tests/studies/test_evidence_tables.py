@@ -10,8 +10,7 @@ from dualmix.report.collect import collect
 from dualmix.report.tables import summarise
 from dualmix.store.store import Store
 from studies.evidence_tables import best_table, formula_table
-
-from ..report.makers import counts, made
+from tests.report.makers import counts, made
 
 
 def forgotten(root: Path, label: str, kept: int) -> None:
