@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dualmix.paper.ladder import UNFITTED, WEIGHTINGS, weighting
+from dualmix.paper.ladder import LADDER, UNFITTED, WEIGHTINGS, weighting
 from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING, ACCURACY, BOUNDS, DATA
 from dualmix.paper.numbers import MEMORY as SIZES
 from dualmix.paper.readings import TERMS
@@ -24,6 +24,7 @@ from dualmix.report.evidence import on_engine
 from dualmix.report.ladder import PARTS
 from dualmix.report.markdown import (
     budget_table,
+    errors_table,
     ladder_table,
     paper_table,
     rows_of,
@@ -59,6 +60,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         **{table.name: paper_table(table) for table in summary.tables},
         **{table.source.name: source_table(table) for table in summary.sources},
         **{name: ladder_table(some) for name, some in views.items()},
+        "errors": errors_table([step for step in steps if step.rung.name in ERRING]),
         "shares": share_table(shares(summary.ladder)),
         "choice": choice_table(summary),
         "rules": rules_table(summary),
@@ -74,6 +76,18 @@ def tables(summary: Summary) -> dict[str, list[str]]:
 
 RUNGS = ("ladder", "controls", "weightings", "unfitted", "hosts")
 """Names of the views of the ladder, in the order of `PARTS`."""
+
+
+ERRING = (
+    *(rung.name for rung in LADDER),
+    "alpha-0",
+    "no-augmentation",
+    "er+adpmix, one-mean",
+    "er, one-mean-5000",
+    "er+da, one-mean-5000",
+    "er+dualmix, one-mean-5000",
+)
+"""Rungs whose errors the document shows: the ladder, the paper's own row, and a larger memory."""
 
 
 def choice_table(summary: Summary) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from dualmix.paper.independent import OCL_SURVEY, SURVEY
 from dualmix.paper.ladder import LADDER, RUNGS, weighting
 from dualmix.report.budget import budget
 from dualmix.report.collect import collect
+from dualmix.report.erring import erring, gap_difference
 from dualmix.report.evidence import Beside, SourceTable, Step, ladder_steps, source_tables
 from dualmix.report.ladder import by_question, ladder
 from dualmix.report.markdown import markdown
@@ -19,7 +22,7 @@ from dualmix.report.shares import share_sentences, shares
 from dualmix.report.summary import paragraphs
 from dualmix.report.tables import paper_tables, summarise
 from dualmix.report.ways import ways
-from dualmix.runs.records import Collection
+from dualmix.runs.records import Collection, Content, Group
 from dualmix.store.store import Store
 
 from .makers import accurate, counts, made
@@ -122,7 +125,7 @@ def test_the_figure_says_what_is_missing(tmp_path: Path) -> None:
     assert not alone.views and not alone.says, "nothing is paired yet"
     run_rung(tmp_path, "weights", [11.0, 14.0, 17.0])
     figure = ladder(ladder_steps(read(tmp_path)))
-    assert [view.name for view in figure.views] == ["From er to er+dualmix"]
+    assert [view.name for view in figure.views] == ["From er to er+dualmix", "Which way they err"]
     assert "over er: weights +2.0 ± 2.5 (3 seeds)." in figure.says
     change = figure.views[0].spec["concat"][0]["layer"][1]["encoding"]["x"]["scale"]["domain"]
     assert change[0] < 2.0 - 2.5, "the whole interval is seen, below 0 too"
@@ -200,8 +203,9 @@ def test_forgetting_beside_the_share_of_new_images(tmp_path: Path) -> None:
     assert "er, sum" in found[3].names
     assert [one.new for one in found] == pytest.approx([1 / 5, 1 / 3, 2 / 5, 1 / 2], abs=1e-6)
     assert [one.forgetting.mean for one in found] == pytest.approx([10, 30, 60, 80])
-    (said,) = share_sentences(found)
+    said, leaning = share_sentences(found)
     assert "memory 1,000: Spearman's rho +1.00" in said and "over 3 trainings" in said
+    assert leaning.startswith("er(o,n) - er(n,o) against the share") and "memory 1,000" in leaning
     text = markdown(summarise(read(tmp_path)))
     assert said in text and "| 1,000 | 33.3 | yes | `view`, `er+da, one-mean` |" in text
     figure = ladder(ladder_steps(read(tmp_path)))
@@ -225,13 +229,16 @@ def test_the_whole_ladder_is_drawn(tmp_path: Path) -> None:
         done.add(key)
         run_rung(tmp_path, name, [10.0 + place / 2, 11.0 + place / 2, 12.0])
     figure = ladder(ladder_steps(read(tmp_path)))
-    assert len(figure.views) == 6 and not any("not run" in one for one in figure.says)
+    assert len(figure.views) == 7 and not any("not run" in one for one in figure.says)
     first = figure.says.index("er+dualmix with one thing changed, in points of accuracy:")
     assert len([one for one in figure.says[:first] if one.startswith("over ")]) == len(LADDER) - 1
     assert any(one.startswith("over mir+dualmix: mir+dualmix, base") for one in figure.says)
     assert not any(", sum" in one for one in figure.says), "the table has every weighting"
     asked = by_question(ladder_steps(read(tmp_path)))
-    assert list(asked) == [view.name for view in figure.views[:-1]]
+    assert list(asked) == [view.name for view in figure.views[:-2]]
+    assert figure.views[-2].name == "Which way they err"
+    leans = figure.views[-2].spec["concat"][1]["layer"][1]["encoding"]["y"]["sort"]
+    assert leans[:8] == [rung.name for rung in LADDER] and "no-augmentation" in leans
     assert [step.rung.name for run in asked.values() for step in run] == [*RUNGS]
 
 
@@ -262,6 +269,27 @@ def test_the_summary_names_changes_that_are_clear_of_0(tmp_path: Path) -> None:
     run_rung(single, "weights", [19.0])
     said = " ".join(s for p in paragraphs(summarise(read(single))) for s in p.sentences)
     assert "clear of 0" not in said, "one seed has no interval"
+
+
+def erred(*runs: tuple[list[float | None], list[float | None]]) -> Group:
+    """Return runs of seeds 0, 1 and so on with er(o,n) and er(n,o) after each task."""
+    told = [{"er_old_new": [None, *old], "er_new_old": [None, *new]} for old, new in runs]
+    some = tuple(SimpleNamespace(seed=seed, scores=one) for seed, one in enumerate(told))
+    return Group("er", Content("cifar100", "", ()), 1000, (), some)
+
+
+def test_which_way_they_err_by_hand() -> None:
+    """Means over the tasks: 70 and 30, 60 and 40; a task without errors of a kind is left out."""
+    group = erred(([0.8, 0.6], [0.2, 0.4]), ([0.6, 0.6], [0.4, None]))
+    found = erring(group)
+    assert found.old_for_new.mean == pytest.approx(65)
+    assert found.new_for_old.mean == pytest.approx(35)
+    assert (found.gap.mean, found.gap.std) == pytest.approx((30, math.sqrt(200)))
+    base = erred(([0.5], [0.5]), ([0.9], [0.1]), ([1.0], [0.0]))
+    less = gap_difference(group, base)
+    assert (less.mean, less.n) == (pytest.approx(((40 - 0) + (20 - 80)) / 2), 2)
+    assert erring(erred(([None], [None]))) is None, "one task, or no error at all"
+    assert gap_difference(erred(([None], [None])), base) is None
 
 
 def test_table_3_is_shown_twice_and_counted_once(tmp_path: Path) -> None:

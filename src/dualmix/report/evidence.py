@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dualmix.paper.independent import SOURCES, Row, Source
 from dualmix.paper.ladder import GATE, RUNGS, Rung
 from dualmix.report.against import Mark, distance_text, mark
+from dualmix.report.erring import Erring, erring, gap_difference
 from dualmix.report.matching import Matching
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Group, Run
@@ -131,6 +132,8 @@ class Step:
         After the last task, in per cent.
     difference, forgetting_difference
         In points of them, over the seeds that both have.
+    errs, gap_difference
+        Which way it errs, and by how much more to new classes than the other.
     odd_seeds
         Seeds of its runs on another engine than most of the ladder's.
     closed_seeds
@@ -142,9 +145,16 @@ class Step:
     forgetting: metrics.Interval | None
     difference: metrics.Interval | None
     forgetting_difference: metrics.Interval | None
+    errs: Erring | None
+    gap_difference: metrics.Interval | None
     seeds: tuple[int, ...]
     odd_seeds: tuple[int, ...]
     closed_seeds: tuple[int, ...]
+
+    @property
+    def gap(self) -> metrics.Interval | None:
+        """By how much its errors lean to new classes, in points."""
+        return self.errs.gap if self.errs else None
 
     @property
     def command(self) -> str:
@@ -176,13 +186,15 @@ def ladder_steps(collection: Collection) -> Ladder:
         group, base = groups.get(name), groups.get(rung.against)
         accuracy, forgetting = (group.interval(score) if group else None for score in SCORES)
         seeds: tuple[int, ...] = ()
-        gain = forgets = None
+        gain = forgets = leans = None
         if group and base and group.content == base.content:
             seeds = tuple(sorted(set(group.seeds) & set(base.seeds)))
             gain, forgets = (_paired(group, base, score, seeds) for score in SCORES)
+            leans = gap_difference(group, base)
+        errs = erring(group) if group else None
         odd = tuple(run.seed for run in group.runs if run.engine != engine) if group else ()
-        closed_seeds = closed[name][1]
-        steps.append(Step(rung, accuracy, forgetting, gain, forgets, seeds, odd, closed_seeds))
+        same = closed[name][1]
+        steps.append(Step(rung, accuracy, forgetting, gain, forgets, errs, leans, seeds, odd, same))
     return Ladder(engine, tuple(steps))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -24,6 +25,7 @@ from dualmix.report.charts import (
 from dualmix.report.evidence import Ladder, Step
 from dualmix.report.shares import share_chart, share_sentences, shares
 from dualmix.report.words import counted, seeds_text
+from dualmix.runs import metrics
 
 PARTS = {
     "From er to er+dualmix": ("ladder",),
@@ -52,10 +54,14 @@ def ladder(found: Ladder) -> Figure:
     """Return the rungs that were run, a view per question, and which are missing."""
     views, says, steps = [], [], found.steps
     for title, run in by_question(found).items():
-        charts = [_rungs(run, "difference, points"), _rungs(run, "accuracy, %")]
+        charts = [_rungs(run, DIFFERENCE), _rungs(run, ACCURACY)]
         views.append(FigureView(title, spec_of(panels(charts))))
         if set(PARTS[title]) & set(TOLD):
             says += [f"{title}, in points of accuracy:", *_said(run)]
+    erred = _erred(steps)
+    if erred:
+        charts = [_rungs(erred, GAP_DIFFERENCE), _rungs(erred, GAP)]
+        views.append(FigureView("Which way they err", spec_of(panels(charts))))
     trained = shares(found)
     ranked = share_sentences(trained)
     if ranked:
@@ -70,8 +76,9 @@ def ladder(found: Ladder) -> Figure:
         "Each rung changes one thing of another and is paired with it by seed. "
         "Dot: mean difference in average accuracy; line: its 95 % interval, which one or two seeds "
         "do not have; a rung that is compared with none has no dot. Right, or below: the accuracy "
-        "itself. Behind a name in the last view: the share of the loss's weights that new images "
-        "have (AdpMix counts half); grey: no augmented views. "
+        "itself. Which way they err: er(o,n) - er(n,o) of Figures 4 and 6, mean over the tasks; "
+        "above 0 the errors lean to new classes. Behind a name in the last view: the share of the "
+        "loss's weights that new images have (AdpMix counts half); grey: no augmented views. "
         f"{'; '.join(f'{name}: {what}' for name, what in WEIGHTINGS.items())}." + _exceptions(found)
     )
     return Figure(
@@ -109,11 +116,34 @@ def _said(steps: Sequence[Step]) -> list[str]:
     return [f"over {against}: {'; '.join(named)}." for against, named in gains.items()]
 
 
-def _rungs(steps: Sequence[Step], title: str) -> Any:
-    change = title.startswith("difference")
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What a panel shows of each rung, and whether that is a difference, whose 0 is marked."""
+
+    title: str
+    of: Callable[[Step], metrics.Interval | None]
+    change: bool
+
+
+DIFFERENCE = Panel("difference, points", lambda step: step.difference, change=True)
+ACCURACY = Panel("accuracy, %", lambda step: step.accuracy, change=False)
+GAP_DIFFERENCE = Panel("difference of the gap, points", lambda step: step.gap_difference, True)
+GAP = Panel("er(o,n) - er(n,o), points", lambda step: step.gap, change=True)
+ERRING = ("ladder", "a", "b", "c")
+"""Parts whose errors are shown."""
+
+
+def _erred(steps: Sequence[Step]) -> list[Step]:
+    """Return the rungs whose errors are shown; none where nothing can be compared."""
+    some = [step for step in steps if step.rung.part in ERRING and step.errs]
+    return some if any(step.gap_difference for step in some) else []
+
+
+def _rungs(steps: Sequence[Step], panel: Panel) -> Any:
+    title, change = panel.title, panel.change
     rows: list[Record] = []
     for step in steps:
-        one = step.difference if change else step.accuracy
+        one = panel.of(step)
         if one is not None:
             rows.append({"name": step.rung.name, "changes": step.rung.changes, **spread(one, 1)})
     names = [step.rung.name for step in steps]

@@ -135,10 +135,30 @@ def share_table(found: Sequence[Share]) -> list[str]:
             ", ".join(f"`{name}`" for name in one.names),
             with_seeds(one.accuracy),
             with_seeds(one.forgetting),
+            with_seeds(one.gap),
         ]
         for one in found
     ]
-    return rows_of([*heads, "forgetting, %"], rows)
+    return rows_of([*heads, "forgetting, %", "er(o,n) - er(n,o), points"], rows)
+
+
+def errors_table(steps: Sequence[Step]) -> list[str]:
+    """Return which way the rungs err that were run."""
+    heads = ["rung", "what it changes", "er(o,n), %", "er(n,o), %", "gap, points", "against"]
+    rows = [
+        [
+            f"`{step.rung.name}`",
+            step.rung.changes,
+            with_seeds(step.errs.old_for_new),
+            with_seeds(step.errs.new_for_old),
+            with_seeds(step.errs.gap),
+            f"`{step.rung.against}`" if step.gap_difference else "-",
+            with_seeds(step.gap_difference),
+        ]
+        for step in steps
+        if step.errs
+    ]
+    return rows_of([*heads, "difference of the gap"], rows)
 
 
 def source_table(table: SourceTable) -> list[str]:

@@ -28,6 +28,8 @@ class Share:
         The rungs that are this training.
     new, viewed
         What its loss is made of (`dualmix.paper.ladder.Loss`).
+    gap
+        By how much its errors lean to new classes (`dualmix.report.erring.Erring`).
     """
 
     names: tuple[str, ...]
@@ -36,6 +38,7 @@ class Share:
     viewed: bool
     accuracy: metrics.Interval
     forgetting: metrics.Interval
+    gap: metrics.Interval | None
 
     @property
     def text(self) -> str:
@@ -53,21 +56,34 @@ def shares(found: Ladder) -> list[Share]:
         new = round(loss.new, 6)
         key = (step.rung.memory, new, loss.viewed, step.accuracy, step.forgetting)
         names = (*runs[key].names, step.rung.name) if key in runs else (step.rung.name,)
-        runs[key] = Share(names, step.rung.memory, new, loss.viewed, step.accuracy, step.forgetting)
+        runs[key] = Share(
+            names,
+            step.rung.memory,
+            new,
+            loss.viewed,
+            step.accuracy,
+            step.forgetting,
+            step.gap,
+        )
     return sorted(runs.values(), key=lambda one: (one.memory, one.new, one.forgetting.mean))
 
 
 def share_sentences(found: Sequence[Share]) -> list[str]:
-    """Return how forgetting ranks with the share of new images, at each memory."""
+    """Return how forgetting, and the lean of the errors, rank with the share of new images."""
     told = []
     for memory in dict.fromkeys(one.memory for one in found):
         some = [one for one in found if one.viewed and one.memory == memory]
-        if len(some) >= FEWEST:
-            rho = rank_correlation([one.new for one in some], [one.forgetting.mean for one in some])
-            told.append(
-                "Forgetting against the share of the loss that new images have, with augmented "
-                f"views, memory {memory:,}: {rho.words('trainings')}."
-            )
+        measures = {
+            "Forgetting": [(one.new, one.forgetting.mean) for one in some],
+            "er(o,n) - er(n,o)": [(one.new, one.gap.mean) for one in some if one.gap],
+        }
+        for name, points in measures.items():
+            if len(points) >= FEWEST:
+                rho = rank_correlation(*map(list, zip(*points, strict=True)))
+                told.append(
+                    f"{name} against the share of the loss that new images have, with augmented "
+                    f"views, memory {memory:,}: {rho.words('trainings')}."
+                )
     return told
 
 
