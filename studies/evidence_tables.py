@@ -20,6 +20,7 @@ from dualmix.paper.numbers import MEMORY as SIZES
 from dualmix.paper.readings import TERMS
 from dualmix.report.budget import LACKING
 from dualmix.report.collect import collect
+from dualmix.report.erring import erring
 from dualmix.report.evidence import on_engine
 from dualmix.report.ladder import PARTS
 from dualmix.report.markdown import (
@@ -68,6 +69,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         "more": more_table(summary),
         "best": best_table(summary),
         "formula": formula_table(summary),
+        "figures46": figures46_table(summary),
         "costs": costs_table("step"),
         "figure7": costs_table("Figure 7, memory 2,000"),
         "budget": [f"{summary.budget.said} {LACKING}", "", *budget_table(summary.budget)],
@@ -223,6 +225,27 @@ def best_table(summary: Summary) -> list[str]:
 BEST = tuple(ABLATION_ACCURACY)
 KEPT = 19 / 20
 """Of 20 tasks all but the last can be forgotten."""
+
+
+def figures46_table(summary: Summary) -> list[str]:
+    """Return the errors of Figures 4 (er) and 6 (er+adpmix) at each memory, and those of er+da,
+    which has no AdpMix, by its preset and by the rule of er+adpmix.
+    """
+    matching = Matching(summary.collection)
+    rows = []
+    for memory in SIZES:
+        for name, row, values in (
+            ("`er`", "er", {}),
+            ("`er+da`", "er+da", {}),
+            ("`er+da`, one mean", "er+da", weighting("er+da", "one-mean")),
+            ("`er+adpmix`", "er+adpmix", {}),
+        ):
+            told = {"data.name": DATA[0], "method.memory": memory, **values}
+            groups = matching.groups(row, row, told)
+            if groups and (errs := erring(groups[0])):
+                shown = (errs.old_for_new, errs.new_for_old, errs.gap)
+                rows.append([f"{memory:,}", name, *map(with_seeds, shown)])
+    return rows_of(["memory", "method", "er(o,n), %", "er(n,o), %", "gap, points"], rows)
 
 
 def formula_table(summary: Summary) -> list[str]:
