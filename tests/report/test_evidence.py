@@ -107,6 +107,10 @@ def test_rungs_are_paired_by_the_seeds_that_both_have(tmp_path: Path) -> None:
     assert step.seeds == (0, 1, 2)
     assert (step.difference.mean, step.difference.n, step.accuracy.mean) == (2.0, 3, 14.0)
     assert step.difference.std == pytest.approx(1.0)
+    assert (step.anytime_difference.mean, step.anytime_difference.std) == (
+        pytest.approx(1.0),
+        pytest.approx(0.5),
+    ), "the first task is known to 100 % by all: half of the difference after the second"
     assert step_of(found, "er").difference is None and step_of(found, "views").accuracy is None
 
 

@@ -205,7 +205,7 @@ def test_every_rung_says_what_it_changes(tmp_path: Path) -> None:
         r'data-value="([^"]+)">[^<]+<small>([^<]+)</small></th><td class="text"', body
     )
     assert dict(rows).items() >= {(name, RUNGS[name].changes) for name in ("weights", "kappa-0")}
-    heads = re.findall('scope="rowgroup" colspan="7">([^<]+)<', body)
+    heads = re.findall('scope="rowgroup" colspan="8">([^<]+)<', body)
     assert heads[:2] == ["From er to er+dualmix", "er+dualmix with one thing changed"]
 
 

@@ -130,8 +130,9 @@ class Step:
     ----------
     accuracy, forgetting
         After the last task, in per cent.
-    difference, forgetting_difference
-        In points of them, over the seeds that both have.
+    difference, anytime_difference, forgetting_difference
+        In points of accuracy after the last task, of its mean over all tasks, and of forgetting,
+        over the seeds that both have.
     errs, gap_difference
         Which way it errs, and by how much more to new classes than the other.
     odd_seeds
@@ -144,6 +145,7 @@ class Step:
     accuracy: metrics.Interval | None
     forgetting: metrics.Interval | None
     difference: metrics.Interval | None
+    anytime_difference: metrics.Interval | None
     forgetting_difference: metrics.Interval | None
     errs: Erring | None
     gap_difference: metrics.Interval | None
@@ -186,15 +188,17 @@ def ladder_steps(collection: Collection) -> Ladder:
         group, base = groups.get(name), groups.get(rung.against)
         accuracy, forgetting = (group.interval(score) if group else None for score in SCORES)
         seeds: tuple[int, ...] = ()
-        gain = forgets = leans = None
+        gain = anytime = forgets = leans = None
         if group and base and group.content == base.content:
             seeds = tuple(sorted(set(group.seeds) & set(base.seeds)))
-            gain, forgets = (_paired(group, base, score, seeds) for score in SCORES)
+            gain, anytime, forgets = (_paired(group, base, score, seeds) for score in PAIRED)
             leans = gap_difference(group, base)
         errs = erring(group) if group else None
         odd = tuple(run.seed for run in group.runs if run.engine != engine) if group else ()
         same = closed[name][1]
-        steps.append(Step(rung, accuracy, forgetting, gain, forgets, errs, leans, seeds, odd, same))
+        steps.append(
+            Step(rung, accuracy, forgetting, gain, anytime, forgets, errs, leans, seeds, odd, same)
+        )
     return Ladder(engine, tuple(steps))
 
 
@@ -205,6 +209,7 @@ def on_engine(collection: Collection, engine: str) -> Matching:
 
 ENGINES = ("torch", "native")
 SCORES = ("average_accuracy", "forgetting")
+PAIRED = ("average_accuracy", "anytime_accuracy", "forgetting")
 
 
 def _rung_groups(matching: Matching) -> dict[str, Group]:

@@ -116,12 +116,13 @@ def ladder_table(steps: Sequence[Step]) -> list[str]:
             f"`{step.rung.against}`" if step.difference else "-",
             with_seeds(step.accuracy),
             with_seeds(step.difference),
+            with_seeds(step.anytime_difference),
             with_seeds(step.forgetting_difference),
         ]
         for step in steps
         if step.accuracy
     ]
-    return rows_of([*heads, "of forgetting"], rows)
+    return rows_of([*heads, "of anytime accuracy", "of forgetting"], rows)
 
 
 def share_table(found: Sequence[Share]) -> list[str]:
