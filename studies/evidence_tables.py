@@ -34,7 +34,7 @@ from dualmix.report.markdown import (
     with_seeds,
 )
 from dualmix.report.matching import Matching
-from dualmix.report.shares import shares
+from dualmix.report.shares import share_sentences, shares
 from dualmix.report.speed import read_speed
 from dualmix.report.tables import Summary, summarise
 from dualmix.report.ways import WAYS, scored
@@ -62,7 +62,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         **{table.source.name: source_table(table) for table in summary.sources},
         **{name: ladder_table(some) for name, some in views.items()},
         "errors": errors_table([step for step in steps if step.rung.name in ERRING]),
-        "shares": share_table(shares(summary.ladder)),
+        "shares": shares_block(summary),
         "choice": choice_table(summary),
         "rules": rules_table(summary),
         "ways": ways_table(summary),
@@ -78,6 +78,13 @@ def tables(summary: Summary) -> dict[str, list[str]]:
 
 RUNGS = ("ladder", "controls", "weightings", "unfitted", "hosts")
 """Names of the views of the ladder, in the order of `PARTS`."""
+
+
+def shares_block(summary: Summary) -> list[str]:
+    """Return the trainings by their share of new images, and how they rank."""
+    trained = shares(summary.ladder)
+    said = [line for one in share_sentences(trained) for line in ("", f"- {one}")][1:]
+    return [*share_table(trained), "", *said]
 
 
 ERRING = (
