@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -294,6 +295,7 @@ def test_which_way_they_err_by_hand() -> None:
     assert (less.mean, less.n) == (pytest.approx(((40 - 0) + (20 - 80)) / 2), 2)
     assert erring(erred(([None], [None]))) is None, "one task, or no error at all"
     assert gap_difference(erred(([None], [None])), base) is None
+    assert erring(replace(base, runs=(SimpleNamespace(seed=0, scores={}),))) is None
 
 
 def test_table_3_is_shown_twice_and_counted_once(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def gap_difference(group: Group, base: Group) -> metrics.Interval | None:
 def _by_seed(group: Group) -> dict[int, tuple[float, float]]:
     found = {}
     for run in group.runs:
-        curves = np.array([run.scores[score][1:] for score in BOTH], dtype=float)
+        curves = np.array([(run.scores.get(score) or [])[1:] for score in BOTH], dtype=float)
         if np.isfinite(curves).any(axis=1).all():
             old, new = 100 * np.nanmean(curves, axis=1)
             found[run.seed] = (float(old), float(new))
