@@ -122,12 +122,12 @@ def ladder_table(steps: Sequence[Step]) -> list[str]:
         for step in steps
         if step.accuracy
     ]
-    return rows_of([*heads, "of anytime accuracy", "of forgetting"], rows)
+    return rows_of([*heads, "of anytime", "of forgetting"], rows)
 
 
 def share_table(found: Sequence[Share]) -> list[str]:
     """Return the trainings of er's by the share of the loss that new images have."""
-    heads = ["memory", "new images, % of the loss", "augmented views", "rungs", "accuracy, %"]
+    heads = ["memory", "new images, %", "views", "rungs", "accuracy, %"]
     rows = [
         [
             f"{one.memory:,}",
@@ -140,7 +140,7 @@ def share_table(found: Sequence[Share]) -> list[str]:
         ]
         for one in found
     ]
-    return rows_of([*heads, "forgetting, %", "er(o,n) - er(n,o), points"], rows)
+    return rows_of([*heads, "forgetting, %", "gap, points"], rows)
 
 
 def errors_table(steps: Sequence[Step]) -> list[str]:
@@ -239,8 +239,8 @@ def _ladder(found: Ladder) -> list[str]:
         *ladder_table(steps),
         "",
         *([left, ""] if left else []),
-        "Forgetting beside the share of the loss's weights that new images have (AdpMix counts "
-        "half); rungs in one row are the same training.",
+        "Forgetting, and the gap er(o,n) - er(n,o), beside the share of the loss's weights that "
+        "new images have (AdpMix counts half); rungs in one row are the same training.",
         "",
         *share_table(trained),
         "",
