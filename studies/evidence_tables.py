@@ -90,6 +90,7 @@ def shares_block(summary: Summary) -> list[str]:
 ERRING = (
     *(rung.name for rung in LADDER),
     "alpha-0",
+    "kappa-0",
     "no-augmentation",
     "er+adpmix, one-mean",
     "er, one-mean-5000",

@@ -129,7 +129,7 @@ DIFFERENCE = Panel("difference, points", lambda step: step.difference, change=Tr
 ACCURACY = Panel("accuracy, %", lambda step: step.accuracy, change=False)
 GAP_DIFFERENCE = Panel("difference of the gap, points", lambda step: step.gap_difference, True)
 GAP = Panel("er(o,n) - er(n,o), points", lambda step: step.gap, change=True)
-ERRING = ("ladder", "a", "b", "c")
+ERRING = ("ladder", "a", "b", "c", "f")
 """Parts whose errors are shown."""
 
 
