@@ -9,7 +9,7 @@ import numpy as np
 from dualmix.report.collect import collect
 from dualmix.report.tables import summarise
 from dualmix.store.store import Store
-from studies.evidence_tables import best_table, formula_table
+from studies.evidence_tables import best_table, formula_table, rules_table
 from tests.report.makers import counts, made
 
 
@@ -41,3 +41,13 @@ def test_the_best_of_each_task_follows_from_both_scores(tmp_path: Path) -> None:
     forgotten(tmp_path, "er", 44)
     row = next(one for one in best_table(summarise(collect(Store(tmp_path)))) if "`er`" in one)
     assert "57.9 or 60.5" in row
+
+
+def test_how_far_a_rule_is_from_table_3(tmp_path: Path) -> None:
+    """er has 47 % left, 56 forgotten by Eq. 15 and 28 by the other formula; the paper 8.4 and 52.1.
+    One mean gives er other weights, so that it has no row."""
+    forgotten(tmp_path, "er", 44)
+    table = rules_table(summarise(collect(Store(tmp_path))))
+    rows = {row.split("|")[1].strip(): row.split("|")[2].strip() for row in table[2:]}
+    assert rows["`presets`"] == rows["`sum`"] == "38.6 / 3.9 / 24.1 (1 of 5 rows)"
+    assert rows["`one-mean`"] == "– / – / – (0 of 5 rows)"
