@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from dualmix.paper.ladder import weighting
 from dualmix.report.collect import collect
 from dualmix.report.tables import summarise
 from dualmix.store.store import Store
-from studies.evidence_tables import best_table, formula_table, rules_table
+from studies.evidence_tables import best_table, figures46_table, formula_table, rules_table
 from tests.report.makers import counts, made
 
 
@@ -51,3 +52,15 @@ def test_how_far_a_rule_is_from_table_3(tmp_path: Path) -> None:
     rows = {row.split("|")[1].strip(): row.split("|")[2].strip() for row in table[2:]}
     assert rows["`presets`"] == rows["`sum`"] == "38.6 / 3.9 / 24.1 (1 of 5 rows)"
     assert rows["`one-mean`"] == "– / – / – (0 of 5 rows)"
+
+
+def test_figures_4_and_6_tell_rows_by_their_weights(tmp_path: Path) -> None:
+    """After the second of two tasks of `forgotten` every error is one across the tasks."""
+    forgotten(tmp_path, "er", 44)
+    table = counts([[100], [30, 50]], images=100)
+    mean = {"method.memory": 2000, **weighting("er+da", "one-mean")}
+    made(tmp_path, "er+da", 0, mean, table=table)
+    assert figures46_table(summarise(collect(Store(tmp_path))))[2:] == [
+        "| 1,000 | `er` | 100.0 (n 1) | 100.0 (n 1) | 0.0 (n 1) |",
+        "| 2,000 | `er+da`, one mean | 100.0 (n 1) | 100.0 (n 1) | 0.0 (n 1) |",
+    ]
