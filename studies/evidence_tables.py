@@ -21,11 +21,10 @@ from dualmix.paper.readings import TERMS
 from dualmix.report.budget import LACKING
 from dualmix.report.collect import collect
 from dualmix.report.erring import erring
-from dualmix.report.evidence import on_engine
+from dualmix.report.evidence import Step, on_engine
 from dualmix.report.ladder import PARTS
 from dualmix.report.markdown import (
     budget_table,
-    errors_table,
     ladder_table,
     paper_table,
     rows_of,
@@ -78,6 +77,25 @@ def tables(summary: Summary) -> dict[str, list[str]]:
 
 RUNGS = ("ladder", "controls", "weightings", "unfitted", "hosts")
 """Names of the views of the ladder, in the order of `PARTS`."""
+
+
+def errors_table(steps: Sequence[Step]) -> list[str]:
+    """Return which way the rungs err that were run."""
+    heads = ["rung", "what it changes", "er(o,n), %", "er(n,o), %", "gap, points", "against"]
+    rows = [
+        [
+            f"`{step.rung.name}`",
+            step.rung.changes,
+            with_seeds(step.errs.old_for_new),
+            with_seeds(step.errs.new_for_old),
+            with_seeds(step.errs.gap),
+            f"`{step.rung.against}`" if step.gap_difference else "-",
+            with_seeds(step.gap_difference),
+        ]
+        for step in steps
+        if step.errs
+    ]
+    return rows_of([*heads, "difference of the gap"], rows)
 
 
 def shares_block(summary: Summary) -> list[str]:

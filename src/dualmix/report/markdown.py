@@ -143,25 +143,6 @@ def share_table(found: Sequence[Share]) -> list[str]:
     return rows_of([*heads, "forgetting, %", "gap, points"], rows)
 
 
-def errors_table(steps: Sequence[Step]) -> list[str]:
-    """Return which way the rungs err that were run."""
-    heads = ["rung", "what it changes", "er(o,n), %", "er(n,o), %", "gap, points", "against"]
-    rows = [
-        [
-            f"`{step.rung.name}`",
-            step.rung.changes,
-            with_seeds(step.errs.old_for_new),
-            with_seeds(step.errs.new_for_old),
-            with_seeds(step.errs.gap),
-            f"`{step.rung.against}`" if step.gap_difference else "-",
-            with_seeds(step.gap_difference),
-        ]
-        for step in steps
-        if step.errs
-    ]
-    return rows_of([*heads, "difference of the gap"], rows)
-
-
 def source_table(table: SourceTable) -> list[str]:
     """Return ours beside another paper's numbers."""
     heads = ["row", *(f"M {memory:,}" for memory in table.source.memory)]
