@@ -23,6 +23,7 @@ from dualmix.report.shares import share_sentences, shares
 from dualmix.report.summary import paragraphs
 from dualmix.report.tables import paper_tables, summarise
 from dualmix.report.ways import ways
+from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Content, Group
 from dualmix.store.store import Store
 
@@ -257,23 +258,35 @@ def test_questions_of_which_nothing_can_be_compared_are_not_asked(tmp_path: Path
 
 def test_the_summary_names_changes_that_are_clear_of_0(tmp_path: Path) -> None:
     """Differences of one point's spacing have an interval of 4.303 / sqrt(3) = 2.48 over three
-    seeds: 2.0 is not clear of 0, 6.0 and -6.0 are."""
+    seeds: 2.0 is not clear of 0, 3.0 and -3.0 are."""
     for name, values in {
         "er": [10.0, 11.0, 12.0],
         "weights": [11.0, 13.0, 15.0],
-        "view": [16.0, 19.0, 22.0],
+        "view": [13.0, 16.0, 19.0],
         "views": [9.0, 13.0, 17.0],
     }.items():
         run_rung(tmp_path, name, values)
     said = " ".join(s for p in paragraphs(summarise(read(tmp_path))) for s in p.sentences)
     assert "of 3 changes 2 have an interval clear of 0, in points of accuracy: view (" in said
-    assert ") +6.0 ± 2.5 and views (" in said and ") -6.0 ± 2.5." in said
+    assert ") +3.0 ± 2.5 and views (" in said and ") -3.0 ± 2.5." in said
     single = tmp_path / "single"
     single.mkdir()
     run_rung(single, "er", [10.0])
     run_rung(single, "weights", [19.0])
     said = " ".join(s for p in paragraphs(summarise(read(single))) for s in p.sentences)
     assert "clear of 0" not in said, "one seed has no interval"
+
+
+def test_both_measures_rank_with_the_share_of_new_images(tmp_path: Path) -> None:
+    run_rung(tmp_path, "view", [10.0])
+    (one,) = shares(ladder_steps(read(tmp_path)))
+    at = [
+        replace(one, new=new, gap=metrics.interval([gap]), forgetting=metrics.interval([lost]))
+        for new, gap, lost in ((0.2, -30.0, 50.0), (0.3, 0.0, 40.0), (0.4, 20.0, 30.0))
+    ]
+    forgetting, gap = share_sentences(at)
+    assert "Spearman's rho -1.00" in forgetting and gap.startswith("er(o,n) - er(n,o)")
+    assert "Spearman's rho +1.00" in gap
 
 
 def erred(*runs: tuple[list[float | None], list[float | None]]) -> Group:
