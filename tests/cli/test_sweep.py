@@ -74,6 +74,27 @@ def test_finished_runs_tell_how_long_others_take(
     assert all(row["state"] == "waiting" and row["seconds"] > 0 for row in rows)
 
 
+def test_only_what_is_missing_is_trained(
+    dualmix_: Command, grid: Path, swept: Path, tmp_path: Path
+) -> None:
+    """Two threads are another key and no other result; another memory is another result."""
+    dry = ["sweep", grid, "--store", swept, "--missing", "--dry-run"]
+    code, out, err = dualmix_(*dry, "--threads", "2")
+    assert code == 0 and "the store has the results of 3 of 3 runs." in err
+    assert "0 runs, 0 done, 0 to do: nothing." in out
+    _, out, err = dualmix_(*dry, "--method.memory", "6")
+    assert "has the results of 0 of 3" in err and "3 runs, 0 done, 3 to do" in out
+    dry[3] = tmp_path / "none"
+    _, out, err = dualmix_(*dry)
+    assert "3 runs, 0 done, 3 to do" in out and not err
+    moved = tmp_path / "other.npz"
+    x = np.random.default_rng(2).integers(0, 256, (80, 4, 4)).astype(np.uint8)
+    np.savez(moved, x=x, y=np.repeat(np.arange(4), 20))
+    dry[3] = swept
+    _, _, err = dualmix_(*dry, "--data.path", moved)
+    assert "has the results of 0 of 3" in err, "other images, other results"
+
+
 def test_status_counts_and_lists(dualmix_: Command, swept: Path) -> None:
     code, out, _ = dualmix_("status", "--store", swept)
     assert (code, out.strip()) == (0, "3 runs: 3 done")

@@ -47,7 +47,7 @@ def test_a_grid_lacks_the_seeds_that_no_run_has(tmp_path: Path) -> None:
     assert survey.unknown == 6 + 6, "mir and gdumb at two memories, three seeds"
     assert survey.hours == pytest.approx(40 - 12), "an hour for each run of er"
     assert survey.text == "28.0 + ? for 12 runs"
-    assert survey.command == "dualmix sweep survey --seeds 3"
+    assert survey.command == "dualmix sweep survey --seeds 3 --missing"
     assert "--data cifar100" in lack(tmp_path, "table1").command
 
 

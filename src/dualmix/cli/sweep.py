@@ -107,6 +107,12 @@ def add_commands(add: Any, store: argparse.ArgumentParser, plain: argparse.Argum
         "--memory", action="append", type=int, metavar="M", help="only these memories"
     )
     sweep.add_argument("--methods", action="append", metavar="NAME", help="only these rows")
+    sweep.add_argument(
+        "--missing",
+        action="store_true",
+        help="leave out what the store has the result of, also from another engine or from a run "
+        "that is the same training",
+    )
     status = add("status", _status, "Show where the runs of a store are.", parents=[store, plain])
     status.add_argument("--all", action="store_true", help="list the done ones too")
     add(
@@ -202,7 +208,24 @@ def _sweep(given: argparse.Namespace) -> int:
             values=given.overrides,
         )
     runs = entries(wanted, store)
+    if given.missing:
+        runs = _missing(runs, store)
     return plan(given, runs, store) if given.dry_run else _swept(given, runs, store)
+
+
+def _missing(runs: Sequence[Entry], store: Store) -> list[Entry]:
+    """Return the runs whose result the store does not have in one way or another."""
+    from dualmix.data import load
+    from dualmix.report.collect import collect
+    from dualmix.report.known import Known
+
+    if not store.paths():
+        return list(runs)
+    images = {load(run.composed.config.data).fingerprint for run in runs}
+    known = Known(collect(store), lambda content: content.fingerprint in images)
+    left = [run for run in runs if run.composed.config.seed not in known.seeds(run.job)]
+    tell(f"the store has the results of {len(runs) - len(left)} of {len(runs)} runs.")
+    return left
 
 
 def _swept(given: argparse.Namespace, runs: Sequence[Entry], store: Store) -> int:

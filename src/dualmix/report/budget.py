@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from dualmix.paper.grids import ONE_MEAN, jobs
 from dualmix.paper.independent import SOURCES
 from dualmix.paper.numbers import DATA
-from dualmix.report.evidence import ladder_steps, source_tables
-from dualmix.report.matching import Matching, told
+from dualmix.report.known import Known
+from dualmix.report.matching import told
 from dualmix.report.words import counted
 from dualmix.runs.records import Collection, Run
 from dualmix.sweeps.sweep import Job
@@ -19,7 +19,8 @@ SEEDS = 3
 """Seeds of each configuration that are asked for: the least with a useful interval."""
 LACKING = (
     f"What each grid lacks with {SEEDS} seeds of each configuration, and the command that trains "
-    "it; grids share runs. Hours of a core: what such runs took here, at the median."
+    "just that; its `--store` is the one of these runs. Grids share runs. Hours of a core: what "
+    "such runs took here, at the median."
 )
 HOUR = 3600.0
 SECONDS = ("train_seconds", "evaluate_seconds", "probe_seconds", "save_seconds")
@@ -89,42 +90,21 @@ def budget(collection: Collection) -> Budget:
 def _lacks(collection: Collection) -> list[Lack]:
     contents = collection.contents(collection.groups)
     data = [name for name in DATA if any(c.name == name and not c.subset for c in contents)]
-    matching, pace = Matching(collection), Pace(collection)
+    known, pace = Known(collection, lambda content: not content.subset), Pace(collection)
     grids = [("table1", data)] if data else []
     grids += [(name, [DATA[0]]) for name in CIFAR] if DATA[0] in data else []
-    known = {
-        told(step.rung.preset, step.rung.settings()): step.closed_seeds
-        for step in ladder_steps(collection).steps
-    }
-    known |= {
-        told(cell.row.preset, table.source.settings(cell.row, cell.memory)): cell.seeds
-        for table in source_tables(collection)
-        for cells in table.cells
-        for cell in cells
-        if cell.row.way
-    }
-    return [_lack(name, sets, matching, pace, known) for name, sets in grids]
+    return [_lack(name, sets, known, pace) for name, sets in grids]
 
 
 CIFAR = ("table3", ONE_MEAN, "ladder", *SOURCES)
 
 
-def _lack(
-    name: str,
-    data: Sequence[str],
-    matching: Matching,
-    pace: Pace,
-    known: Mapping[str, Sequence[int]],
-) -> Lack:
-    """Return what a grid lacks; several cells that are one configuration count once. Seeds whose
-    result is known from another run (`Step.closed_seeds`, `Row.way`) are there.
-    """
+def _lack(name: str, data: Sequence[str], known: Known, pace: Pace) -> Lack:
+    """Return what a grid lacks; several cells that are one configuration count once."""
     wanted = {told(job.preset, job.values): job for job in jobs(name, data=data, seeds=[0])}
     seconds, there, unknown = 0.0, 0, 0
-    for text, job in wanted.items():
-        groups = matching.groups(job.preset, job.preset, job.values)
-        seeds = groups[0].seeds if groups and not groups[0].content.subset else ()
-        missing = len(set(range(SEEDS)) - {*seeds, *known.get(text, ())})
+    for job in wanted.values():
+        missing = len(set(range(SEEDS)) - known.seeds(job))
         there += SEEDS - missing
         one = pace.seconds(job)
         if one is None:
@@ -132,7 +112,7 @@ def _lack(
         else:
             seconds += missing * one
     words = "".join(f" --data {one}" for one in data) if name == "table1" else ""
-    command = f"dualmix sweep {name}{words} --seeds {SEEDS}"
+    command = f"dualmix sweep {name}{words} --seeds {SEEDS} --missing"
     return Lack(name, SEEDS * len(wanted), there, seconds / HOUR, unknown, command)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from dualmix.config.compose import Composed
+from dualmix.config.fields import Probes
 from dualmix.errors import StoreError
 from dualmix.store.folder import Folder
 from dualmix.store.store import Store
@@ -54,11 +56,11 @@ def serves(folder: Folder, composed: Composed) -> bool:
 def probed(folder: Folder, composed: Composed) -> bool:
     """Whether a finished run has all probes that are asked for."""
     asked = composed.config.probes
-    if not asked.on:
-        return True
-    if not folder.has("probes.json"):
-        return False
-    made = _probes(folder)
+    return not asked.on or (folder.has("probes.json") and covers(_probes(folder), asked))
+
+
+def covers(made: Mapping[str, Any], asked: Probes) -> bool:
+    """Whether probes with some settings measured all that is asked for."""
     same = all(made.get(name) == getattr(asked, name) for name in ("draws", "rows", "past"))
     if any(getattr(asked, name) and not made.get(name) for name in ("linear", "answers")):
         return False
