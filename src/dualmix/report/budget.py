@@ -19,7 +19,7 @@ SEEDS = 3
 """Seeds of each configuration that are asked for: the least with a useful interval."""
 LACKING = (
     f"What each grid lacks with {SEEDS} seeds of each configuration, and the command that trains "
-    "just that; its `--store` is the one of these runs. Grids share runs. Hours of a core: what "
+    "just that; give it this store with --store. Grids share runs. Hours of a core: what "
     "such runs took here, at the median."
 )
 HOUR = 3600.0

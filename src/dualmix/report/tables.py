@@ -22,11 +22,12 @@ from dualmix.paper.numbers import (
 from dualmix.report import commands
 from dualmix.report.against import Mark, distance_text, mark
 from dualmix.report.budget import Budget, budget
+from dualmix.report.engines import engine_sentence
 from dualmix.report.evidence import Ladder, SourceTable, ladder_steps, source_tables
 from dualmix.report.matching import Matching
 from dualmix.report.paired_tests import PairedTest, paired_tests
 from dualmix.report.streams import Stream, streams
-from dualmix.report.words import SCORE_NAMES, Score, native_sentence
+from dualmix.report.words import SCORE_NAMES, Score
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Content, Group
 
@@ -252,17 +253,8 @@ def _table(
                 for data, content in blocks
             ]
     shown = [cell.group for cells in (*rows.values(), *above.values()) for cell in cells]
-    told = caption + _native(shown)
+    told = caption + engine_sentence(shown)
     return Table(name, title, told, columns, _best(rows, columns), above)
-
-
-def _native(groups: Iterable[Group | None]) -> str:
-    """Return a sentence on cells with runs of the native engine."""
-    return native_sentence(
-        (f"{group.label}, {group.content.title}, M = {group.memory or 0}", group.native_seeds)
-        for group in {id(group): group for group in groups}.values()
-        if group
-    )
 
 
 def _cell(

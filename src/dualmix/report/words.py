@@ -122,21 +122,15 @@ def seeds_text(places: Iterable[tuple[str, Sequence[int]]]) -> str:
     >>> seeds_text([("er", (0, 2)), ("mir", ()), ("scr", (1,))])
     'er (seeds 0, 2); scr (seed 1)'
     """
-    return "; ".join(
-        f"{name} (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
-        for name, seeds in places
-        if seeds
-    )
+    return "; ".join(f"{name} ({seeds_of(seeds)})" for name, seeds in places if seeds)
 
 
-def native_sentence(places: Iterable[tuple[str, Sequence[int]]]) -> str:
-    """Return a sentence that names the places of a table with runs of the native engine, and their
-    seeds; nothing if there are none.
+def seeds_of(seeds: Sequence[int]) -> str:
+    """Return seeds as words.
 
     Examples
     --------
-    >>> native_sentence([("er", (0, 2)), ("mir", ())])
-    ' On the native engine, the rest on torch: er (seeds 0, 2).'
+    >>> seeds_of([0, 2])
+    'seeds 0, 2'
     """
-    some = seeds_text(places)
-    return f" On the native engine, the rest on torch: {some}." if some else ""
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"

@@ -135,11 +135,6 @@ class Group:
         """Seeds of the runs, in their order."""
         return tuple(run.seed for run in self.runs)
 
-    @property
-    def native_seeds(self) -> tuple[int, ...]:
-        """Seeds of the runs on the native engine, which rounds otherwise than torch."""
-        return tuple(run.seed for run in self.runs if run.engine == "native")
-
     @cached_property
     def tasks(self) -> int:
         """Tasks of the stream."""
