@@ -91,7 +91,7 @@ def test_runs_of_the_native_engine_are_named(tmp_path: Path) -> None:
     found = read(tmp_path)
     one, two, three, _ = (table.caption for table in paper_tables(found))
     assert cell_of(found, 1, "er").ours is not None and cell_of(found, 1, "er").ours.n == 2
-    assert one.endswith("the rest on torch: er, CIFAR-100, M = 1000 (seed 1).")
+    assert one.endswith("the rest on torch: M = 1,000: er (seed 1).")
     assert two.count("native engine") == three.count("native engine") == 1
     (tmp_path / "other").mkdir()
     assert "native" not in paper_tables(read(tmp_path / "other"))[0].caption
