@@ -12,10 +12,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dualmix.paper.ladder import LADDER, WEIGHTINGS, weighting
-from dualmix.paper.numbers import ABLATION_ACCURACY, ABLATION_FORGETTING, ACCURACY, BOUNDS, DATA
+from dualmix.paper.numbers import (
+    ABLATION_ACCURACY,
+    ABLATION_FORGETTING,
+    ACCURACY,
+    BOUNDS,
+    DATA,
+    Published,
+)
 from dualmix.paper.numbers import MEMORY as SIZES
 from dualmix.paper.readings import TERMS
 from dualmix.report.budget import LACKING
@@ -35,7 +43,7 @@ from dualmix.report.markdown import (
 from dualmix.report.matching import Matching
 from dualmix.report.shares import share_sentences, shares
 from dualmix.report.speed import read_speed
-from dualmix.report.tables import Summary, summarise
+from dualmix.report.tables import Cell, Summary, summarise
 from dualmix.report.ways import WAYS, scored
 from dualmix.report.words import tied
 from dualmix.runs import metrics
@@ -67,6 +75,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         "ways": ways_table(summary),
         "more": more_table(summary),
         "best": best_table(summary),
+        "agreement": agreement_table(summary),
         "formula": formula_table(summary),
         "figures46": figures46_table(summary),
         "costs": costs_table("step"),
@@ -274,31 +283,78 @@ def figures46_table(summary: Summary) -> list[str]:
     return rows_of(["memory", "method", "er(o,n), %", "er(n,o), %", "gap, points"], rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far our means are from published numbers, in points.
+
+    Attributes
+    ----------
+    pairs
+        Our mean, and the published number with what stands behind its plus-minus sign; 0: nothing.
+    """
+
+    pairs: Sequence[tuple[float, Published]]
+
+    @property
+    def cells(self) -> list[str]:
+        """The mean difference, its root mean square, and how many lie inside the published ±."""
+        off = [ours - mean for ours, (mean, _) in self.pairs]
+        if not off:
+            return ["–", "–", "–"]
+        inside = sum(abs(ours - mean) <= within for ours, (mean, within) in self.pairs)
+        spread = any(within for _, (_, within) in self.pairs)
+        return [
+            f"{sum(off) / len(off):+.1f}",
+            f"{math.sqrt(sum(one**2 for one in off) / len(off)):.1f}",
+            f"{inside} of {len(off)}" if spread else "no ± published",
+        ]
+
+
+AGREEMENT = ("mean difference, points", "root mean square, points", "inside the published ±")
+
+
+def agreement_table(summary: Summary) -> list[str]:
+    """Return how far we are from all published numbers, table by table."""
+    rows = []
+    for name, title in (("table1", "Table 1"), ("table2", "Table 2")):
+        for mixed, words in ((False, "without DualMix"), (True, "with DualMix")):
+            cells = _paper_cells(summary, name, mixed)
+            pairs = [(cell.ours.mean, cell.paper) for cell in cells if cell.ours and cell.paper]
+            filled = f"{len(pairs)} of {len(cells)}"
+            rows.append([f"{title}, methods {words}", filled, *Agreement(pairs).cells])
+    for table in summary.sources:
+        others = [cell for some in table.cells for cell in some]
+        pairs = [(cell.ours.mean, cell.theirs) for cell in others if cell.ours]
+        filled = f"{len(pairs)} of {len(others)}"
+        rows.append([table.source.title, filled, *Agreement(pairs).cells])
+    return rows_of(["numbers of", "with runs", *AGREEMENT], rows)
+
+
+def _paper_cells(summary: Summary, name: str, mixed: bool) -> list[Cell]:
+    """Return the cells of one of the paper's tables, of methods with DualMix or of all others."""
+    return [
+        cell
+        for table in summary.tables
+        if table.name == name
+        for cell in table.cells()
+        if cell.paper and cell.column.data == DATA[0] and ("+" in cell.label) == mixed
+    ]
+
+
 def formula_table(summary: Summary) -> list[str]:
     """Return how far each formula of forgetting is from the paper's Table 2, over the rows without
     mixes, to which nothing was fitted.
     """
-    cells = [
+    groups = [
         (cell.group, cell.paper)
-        for table in summary.tables
-        if table.name == "table2"
-        for cell in table.cells()
-        if cell.group and cell.paper and "+" not in cell.label and cell.column.data == DATA[0]
+        for cell in _paper_cells(summary, "table2", mixed=False)
+        if cell.group and cell.paper
     ]
     rows = []
     for formula, score in FORMULAS.items():
-        off = [
-            (ours.mean - mean, within)
-            for group, (mean, within) in cells
-            if (ours := group.interval(score))
-        ]
-        if off:
-            mean = sum(one for one, _ in off) / len(off)
-            square = math.sqrt(sum(one**2 for one, _ in off) / len(off))
-            inside = sum(abs(one) <= within for one, within in off)
-            rows.append([formula, f"{mean:+.1f}", f"{square:.1f}", f"{inside} of {len(off)}"])
-    heads = ("mean difference, points", "root mean square, points", "cells inside the paper's ±")
-    return rows_of(["formula", *heads], rows)
+        pairs = [(ours.mean, paper) for group, paper in groups if (ours := group.interval(score))]
+        rows.append([formula, *Agreement(pairs).cells])
+    return rows_of(["formula", *AGREEMENT], rows)
 
 
 FORMULAS = {"Eq. 15": "forgetting", "the reference code's": "forgetting_ref"}

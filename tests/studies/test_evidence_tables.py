@@ -10,7 +10,13 @@ from dualmix.paper.ladder import weighting
 from dualmix.report.collect import collect
 from dualmix.report.tables import summarise
 from dualmix.store.store import Store
-from studies.evidence_tables import best_table, figures46_table, formula_table, rules_table
+from studies.evidence_tables import (
+    agreement_table,
+    best_table,
+    figures46_table,
+    formula_table,
+    rules_table,
+)
 from tests.report.makers import counts, made
 
 
@@ -35,6 +41,22 @@ def test_each_formula_of_forgetting_against_table_2(tmp_path: Path) -> None:
         f"| Eq. 15 | {means[0]:+.1f} | {squares[0]:.1f} | 1 of 2 |",
         f"| the reference code's | {means[1]:+.1f} | {squares[1]:.1f} | 0 of 2 |",
     ], "+dualmix was fitted and is not counted"
+
+
+def test_how_far_ours_are_from_each_published_table(tmp_path: Path) -> None:
+    """After two tasks er keeps (0 + 17) / 2 = 8.5, agem (2 + 7) / 2 = 4.5 and er+dualmix 20; the
+    paper has 8.4 ± 0.5, 3.2 ± 0.3 and 17.5 ± 1.0, the survey 7.6 for er."""
+    for label, kept in (("er", [0, 17]), ("agem", [2, 7]), ("er+dualmix", [20, 20])):
+        table = counts([[100], kept], images=100)
+        made(tmp_path, label, 0, {"method.memory": 1000}, table=table)
+    rows = agreement_table(summarise(collect(Store(tmp_path))))[2:]
+    square = np.sqrt((0.1**2 + 1.3**2) / 2)
+    assert rows[0] == (
+        f"| Table 1, methods without DualMix | 2 of 23 | +0.7 | {square:.1f} | 1 of 2 |"
+    )
+    assert rows[1] == "| Table 1, methods with DualMix | 1 of 12 | +2.5 | 2.5 | 0 of 1 |"
+    assert rows[4] == "| The survey of Mai et al. | 1 of 14 | +0.9 | 0.9 | no ± published |"
+    assert rows[5] == "| The paper of SCR | 0 of 15 | – | – | – |"
 
 
 def test_the_best_of_each_task_follows_from_both_scores(tmp_path: Path) -> None:
