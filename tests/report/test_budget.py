@@ -8,7 +8,7 @@ import pytest
 
 from dualmix.paper.grids import jobs
 from dualmix.paper.ladder import RUNGS
-from dualmix.report.budget import Lack, budget
+from dualmix.report.budget import Lack, Pace, budget
 from dualmix.report.collect import collect
 from dualmix.report.markdown import markdown
 from dualmix.report.matching import told
@@ -59,6 +59,28 @@ def test_pace_goes_by_steps(tmp_path: Path) -> None:
     made(tmp_path, "finetune", 0, table=whole, seconds=HOUR)
     table = lack(tmp_path, "survey")
     assert table.hours == pytest.approx(30.0, rel=1e-3), "five configurations of er, two memories"
+
+
+def test_pace_is_that_of_the_engine_of_most_runs(tmp_path: Path) -> None:
+    """er takes an hour on torch and half of it on the native engine, mir was run on torch alone."""
+    native = {"method.memory": 1000, "model.engine": "native"}
+    accurate(tmp_path, "er", [10.0], {"method.memory": 1000}, seconds=HOUR)
+    accurate(tmp_path, "mir", [10.0], {"method.memory": 1000}, seconds=HOUR)
+    assert lack(tmp_path, "survey").command == "dualmix sweep survey --seeds 3 --missing"
+    accurate(tmp_path, "er", [10.0, 10.0, 10.0], native, seconds=HOUR / 2 - 0.5)
+    survey = lack(tmp_path, "survey")
+    assert survey.command == "dualmix sweep survey --seeds 3 --missing --model.engine native"
+    assert (survey.there, survey.unknown) == (4, 6), "er's three seeds and one of mir"
+    assert survey.hours == pytest.approx(27 / 2 + 5), "of er, five configurations twice; of mir"
+
+
+def test_a_preset_of_many_passes_takes_as_long_as_its_runs(tmp_path: Path) -> None:
+    accurate(tmp_path, "finetune", [3.0])
+    table = counts([[5], [2, 8], [1, 2, 8], [1, 1, 2, 8]])
+    made(tmp_path, "iid-offline", 0, table=table, seconds=HOUR)
+    pace = Pace(collect(Store(tmp_path)))
+    (job,) = jobs("table1", methods=["iid-offline"], data=["cifar100"], seeds=[1])
+    assert pace.seconds(job) == pytest.approx(HOUR + 1)
 
 
 def test_equal_configurations_count_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -19,8 +20,8 @@ SEEDS = 3
 """Seeds of each configuration that are asked for: the least with a useful interval."""
 LACKING = (
     f"What each grid lacks with {SEEDS} seeds of each configuration, and the command that trains "
-    "just that; give it this store with --store. Grids share runs. Hours of a core: what "
-    "such runs took here, at the median."
+    "just that; give it this store with --store. Grids share runs. Hours of a core: what such "
+    "runs took on that engine here, at the median."
 )
 HOUR = 3600.0
 SECONDS = ("train_seconds", "evaluate_seconds", "probe_seconds", "save_seconds")
@@ -112,31 +113,47 @@ def _lack(name: str, data: Sequence[str], known: Known, pace: Pace) -> Lack:
         else:
             seconds += missing * one
     words = "".join(f" --data {one}" for one in data) if name == "table1" else ""
-    command = f"dualmix sweep {name}{words} --seeds {SEEDS} --missing"
+    words += f" --seeds {SEEDS} --missing"
+    words += "" if pace.engine == DEFAULT else f" --model.engine {pace.engine}"
+    command = f"dualmix sweep {name}{words}"
     return Lack(name, SEEDS * len(wanted), there, seconds / HOUR, unknown, command)
+
+
+DEFAULT = "torch"
 
 
 class Pace:
     """How long runs take: the median of the seconds per step of a preset on a data set, whatever
-    machines and engines they were on.
+    machines they were on; on the engine of most runs, or on another where it has none.
     """
 
     def __init__(self, collection: Collection) -> None:
-        paces: dict[tuple[str, str], list[float]] = {}
-        self.steps: dict[str, int] = {}
-        for run in (*collection.runs, *collection.twins):
-            name, steps = run.content.name, _steps(run)
-            paces.setdefault((run.label, name), []).append(_seconds(run) / max(steps, 1))
+        runs = (*collection.runs, *collection.twins)
+        counts = Counter(run.engine for run in runs)
+        self.engine = max(sorted(counts), key=lambda engine: counts[engine], default=DEFAULT)
+        self.median: dict[tuple[str, str], float] = {}
+        for here in (False, True):
+            paces: dict[tuple[str, str], list[float]] = {}
+            for run in runs:
+                if here == (run.engine == self.engine):
+                    at = run.label, run.content.name
+                    paces.setdefault(at, []).append(_seconds(run) / max(_steps(run), 1))
+            self.median |= {at: median(some) for at, some in paces.items()}
+        self.steps: dict[tuple[str, str], int] = {}
+        for run in runs:
             if run.settings.get("stream.first") is None and not run.content.subset:
                 epochs = run.settings.get("stream.epochs") or 1
-                self.steps.setdefault(name, steps // epochs)
-        self.median = {at: median(some) for at, some in paces.items()}
+                self.steps.setdefault(("", run.content.name), _steps(run) // epochs)
+                self.steps.setdefault((run.label, run.content.name), _steps(run))
 
     def seconds(self, job: Job) -> float | None:
-        """Return what a run on the whole stream would take; none where nothing tells."""
+        """Return what a run on the whole stream would take; none where nothing tells. A preset of
+        which only shortened streams were run takes one pass.
+        """
         name = job.values["data.name"]
         step = self.median.get((job.preset, name))
-        return None if step is None or name not in self.steps else step * self.steps[name]
+        steps = self.steps.get((job.preset, name), self.steps.get(("", name)))
+        return None if step is None or steps is None else step * steps
 
 
 def _steps(run: Run) -> int:
