@@ -26,12 +26,14 @@ from dualmix.paper.numbers import (
 )
 from dualmix.paper.numbers import MEMORY as SIZES
 from dualmix.paper.readings import TERMS
+from dualmix.report.blocks import design, design_sentences
 from dualmix.report.budget import LACKING
 from dualmix.report.collect import collect
 from dualmix.report.erring import erring
 from dualmix.report.evidence import Step, on_engine
 from dualmix.report.ladder import PARTS
 from dualmix.report.markdown import (
+    blocks_table,
     budget_table,
     ladder_table,
     paper_table,
@@ -70,6 +72,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         **{name: ladder_table(some) for name, some in views.items()},
         "errors": errors_table([step for step in steps if step.rung.name in ERRING]),
         "shares": shares_block(summary),
+        "blocks": blocks_block(summary),
         "choice": choice_table(summary),
         "rules": rules_table(summary),
         "ways": ways_table(summary),
@@ -105,6 +108,15 @@ def errors_table(steps: Sequence[Step]) -> list[str]:
         if step.errs
     ]
     return rows_of([*heads, "difference of the gap"], rows)
+
+
+def blocks_block(summary: Summary) -> list[str]:
+    """Return what the trainings with views tell together."""
+    found = design(summary.ladder)
+    if found is None:
+        return []
+    head, *said = design_sentences(found)
+    return [*blocks_table(found), "", head, "", *(f"- {one}" for one in said)]
 
 
 def shares_block(summary: Summary) -> list[str]:

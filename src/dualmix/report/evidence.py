@@ -128,8 +128,8 @@ class Step:
 
     Attributes
     ----------
-    accuracy, forgetting
-        After the last task, in per cent.
+    group
+        Its runs, and those that stand in for it; none: it was not run.
     difference, anytime_difference, forgetting_difference
         In points of accuracy after the last task, of its mean over all tasks, and of forgetting,
         over the seeds that both have.
@@ -142,8 +142,7 @@ class Step:
     """
 
     rung: Rung
-    accuracy: metrics.Interval | None
-    forgetting: metrics.Interval | None
+    group: Group | None
     difference: metrics.Interval | None
     anytime_difference: metrics.Interval | None
     forgetting_difference: metrics.Interval | None
@@ -152,6 +151,16 @@ class Step:
     seeds: tuple[int, ...]
     odd_seeds: tuple[int, ...]
     closed_seeds: tuple[int, ...]
+
+    @property
+    def accuracy(self) -> metrics.Interval | None:
+        """After the last task, in per cent."""
+        return self.group.interval("average_accuracy") if self.group else None
+
+    @property
+    def forgetting(self) -> metrics.Interval | None:
+        """After the last task, in per cent."""
+        return self.group.interval("forgetting") if self.group else None
 
     @property
     def gap(self) -> metrics.Interval | None:
@@ -186,7 +195,6 @@ def ladder_steps(collection: Collection) -> Ladder:
     steps = []
     for name, rung in RUNGS.items():
         group, base = groups.get(name), groups.get(rung.against)
-        accuracy, forgetting = (group.interval(score) if group else None for score in SCORES)
         seeds: tuple[int, ...] = ()
         gain = anytime = forgets = leans = None
         if group and base and group.content == base.content:
@@ -196,9 +204,7 @@ def ladder_steps(collection: Collection) -> Ladder:
         errs = erring(group) if group else None
         odd = tuple(run.seed for run in group.runs if run.engine != engine) if group else ()
         same = closed[name][1]
-        steps.append(
-            Step(rung, accuracy, forgetting, gain, anytime, forgets, errs, leans, seeds, odd, same)
-        )
+        steps.append(Step(rung, group, gain, anytime, forgets, errs, leans, seeds, odd, same))
     return Ladder(engine, tuple(steps))
 
 
@@ -208,7 +214,6 @@ def on_engine(collection: Collection, engine: str) -> Matching:
 
 
 ENGINES = ("torch", "native")
-SCORES = ("average_accuracy", "forgetting")
 PAIRED = ("average_accuracy", "anytime_accuracy", "forgetting")
 
 

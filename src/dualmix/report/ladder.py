@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 
 from dualmix.paper.ladder import SEEDS, WEIGHTINGS
+from dualmix.report.blocks import design, design_sentences
 from dualmix.report.charts import (
     GREY,
     WIDTH,
@@ -58,6 +59,7 @@ def ladder(found: Ladder) -> Figure:
         views.append(FigureView(title, spec_of(panels(charts))))
         if set(PARTS[title]) & set(TOLD):
             says += [f"{title}, in points of accuracy:", *_said(run)]
+    says += design_sentences(design(found))
     erred = _erred(steps)
     if erred:
         charts = [_rungs(erred, GAP_DIFFERENCE), _rungs(erred, GAP)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualmix.report import commands
+from dualmix.report.blocks import NAMES, Design, design, design_sentences
 from dualmix.report.budget import LACKING, Budget
 from dualmix.report.cells import (
     LEGEND,
@@ -19,9 +20,9 @@ from dualmix.report.cells import (
 )
 from dualmix.report.evidence import Ladder, SourceTable, Step
 from dualmix.report.shares import Share, share_sentences, shares
-from dualmix.report.summary import p_text, paragraphs
+from dualmix.report.summary import paragraphs
 from dualmix.report.tables import Cell, Summary, Table
-from dualmix.report.words import changes, interval_text
+from dualmix.report.words import changes, interval_text, p_text
 from dualmix.runs import metrics
 
 
@@ -125,6 +126,24 @@ def ladder_table(steps: Sequence[Step]) -> list[str]:
     return rows_of([*heads, "of anytime", "of forgetting"], rows)
 
 
+def blocks_table(found: Design) -> list[str]:
+    """Return what each rung changes, with the noise that all trainings tell."""
+    heads = ["rung", "what it changes", "against", *(f"{name}, points" for name in NAMES)]
+    rows = [
+        [
+            f"`{one.rung.name}`",
+            one.rung.changes,
+            f"`{one.rung.against}`",
+            *(
+                f"{points:+.1f} ± {score.half:.1f}"
+                for points, score in zip(one.points, found.scores, strict=True)
+            ),
+        ]
+        for one in found.differences
+    ]
+    return rows_of(heads, rows)
+
+
 def share_table(found: Sequence[Share]) -> list[str]:
     """Return the trainings of er's by the share of the loss that new images have."""
     heads = ["memory", "new images, %", "views", "rungs", "accuracy, %"]
@@ -220,6 +239,7 @@ def _ladder(found: Ladder) -> list[str]:
         *ladder_table(steps),
         "",
         *([left, ""] if left else []),
+        *_blocks(design(found)),
         "Forgetting, and the gap er(o,n) - er(n,o), beside the share of the loss's weights that "
         "new images have (AdpMix counts half); rungs in one row are the same training.",
         "",
@@ -227,6 +247,14 @@ def _ladder(found: Ladder) -> list[str]:
         "",
         *(line for said in share_sentences(trained) for line in (said, "")),
     ]
+
+
+def _blocks(found: Design | None) -> list[str]:
+    """Return what the trainings with views tell together."""
+    if found is None:
+        return []
+    said = (line for one in design_sentences(found) for line in (one, ""))
+    return [*said, *blocks_table(found), ""]
 
 
 def _source(table: SourceTable) -> list[str]:

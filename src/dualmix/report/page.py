@@ -28,9 +28,9 @@ from dualmix.report.calibration import Calibration, calibrations
 from dualmix.report.cells import LEGEND, MARKS, place_text, published
 from dualmix.report.gallery import Gallery, gallery
 from dualmix.report.speed import Speed
-from dualmix.report.summary import p_text, paragraphs
+from dualmix.report.summary import paragraphs
 from dualmix.report.tables import Summary, Table
-from dualmix.report.words import changes, interval_text, sentence, short, tied
+from dualmix.report.words import changes, interval_text, p_text, sentence, short, tied
 from dualmix.runs.records import Collection, Content, Group, account
 from dualmix.store.files import digest, make_folder, read_bytes, write_bytes
 

@@ -13,7 +13,7 @@ from typing import Any
 from dualmix.report.evidence import Step
 from dualmix.report.paired_tests import PairedTest
 from dualmix.report.tables import Cell, Summary
-from dualmix.report.words import changes, counted, interval_text, listed, sentence
+from dualmix.report.words import changes, counted, interval_text, listed, p_text, sentence
 from dualmix.runs import metrics
 from dualmix.runs.records import Collection, Group
 
@@ -266,10 +266,3 @@ def _machine(host: Any) -> str:
     parts += [f"{cores} cores"] if cores else []
     parts += [str(known["instructions"])] if known.get("instructions") else []
     return ", ".join(parts)
-
-
-def p_text(p: float | None) -> str:
-    """Return a p value, or a dash where there is none."""
-    if p is None:
-        return "–"
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}"

@@ -134,3 +134,10 @@ def seeds_of(seeds: Sequence[int]) -> str:
     'seeds 0, 2'
     """
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+
+
+def p_text(p: float | None) -> str:
+    """Return a p value, or a dash where there is none."""
+    if p is None:
+        return "–"
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}"
