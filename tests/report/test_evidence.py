@@ -363,6 +363,19 @@ def test_commands_name_rows_that_the_grids_have(tmp_path: Path) -> None:
             assert len(jobs(words[2], methods=[row], memory=[int(memory)], seeds=[0])) == 1
 
 
+def test_commands_name_the_engine_of_the_runs(tmp_path: Path) -> None:
+    rung = RUNGS["weights"]
+    accurate(tmp_path, rung.preset, [11.0], {**rung.settings(), "model.engine": "native"})
+    accurate(tmp_path, "er", [11.0], {"method.memory": 5000, "model.engine": "native"})
+    accurate(tmp_path, "er", [11.0], {"method.memory": 1000})
+    found = read(tmp_path)
+    assert step_of(found, "weights").command.endswith("'weights' --model.engine native")
+    assert step_of(found, "er").command.endswith("'er'")
+    survey = source(found, "survey")
+    assert beside(survey, "er", 5000).command.endswith("--seeds 3 --model.engine native")
+    assert beside(survey, "er", 1000).command.endswith("--seeds 3")
+
+
 def test_the_ways_to_answer_stand_side_by_side(tmp_path: Path) -> None:
     assert not ways(read_empty(tmp_path)).says
     for seed, shift in enumerate((0.0, 0.01, 0.02)):

@@ -369,6 +369,28 @@ def test_commands_are_understood_by_the_command_line(tmp_path: Path) -> None:
         )
 
 
+def test_commands_give_back_runs_on_another_engine(tmp_path: Path) -> None:
+    """The engine is part of a run's key, so a command without it would train another run."""
+    native = {"method.memory": 2000, "model.engine": "native"}
+    runs = [made(tmp_path, "er", seed, native) for seed in range(2)]
+    table = "dualmix sweep table1 --methods er --data cifar100 --memory 2000 --seeds"
+    assert (
+        cell_of(read(tmp_path), 1, "er", memory=2000).command == f"{table} 2 --model.engine native"
+    )
+    runs.append(made(tmp_path, "er", 2, {"method.memory": 2000}))
+    (group,) = read(tmp_path).groups
+    run = "dualmix run er --data.name cifar100 --method.memory 2000"
+    command = commands.rerun_command(group)
+    both = f"for seed in 0 1; do {run} --model.engine native --seed $seed; done"
+    assert command in (f"{both}; {run} --seed 2", f"{run} --seed 2; {both}")
+    assert cell_of(read(tmp_path), 1, "er", memory=2000).command == command
+    keys = {path.name.rpartition("-")[2] for path in runs}
+    for engine, seed in (("native", 0), ("native", 1), ("torch", 2)):
+        told = {"data.name": "cifar100", "method.memory": 2000, "model.engine": engine}
+        key = compose("er", {**told, "seed": seed}).config.key(group.content.fingerprint)
+        assert any(key.startswith(one) for one in keys)
+
+
 def test_seeds_with_gaps_are_listed(tmp_path: Path) -> None:
     made(tmp_path, "er", 4)
     made(tmp_path, "er", 2)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dualmix.paper.independent import SOURCES, Row, Source
 from dualmix.paper.ladder import GATE, RUNGS, Rung
 from dualmix.report.against import Mark, distance_text, mark
+from dualmix.report.commands import machinery
 from dualmix.report.erring import Erring, erring, gap_difference
 from dualmix.report.matching import Matching
 from dualmix.runs import metrics
@@ -87,7 +88,8 @@ def _beside(
 ) -> Beside:
     spread = row.spread[place] if row.spread else 0.0
     command = f"dualmix sweep {source.name} --methods {row.name} --memory {memory}"
-    ours = _accuracy(matching.groups(row.name, row.preset, source.settings(row, memory)), row)
+    groups = matching.groups(row.name, row.preset, source.settings(row, memory))
+    ours = _accuracy(groups, row)
     if row.way:
         alike = source.settings(replace(row, values={}), memory)
         ours = _answered(asked.groups(row.name, row.preset, alike), row.way) | ours
@@ -97,7 +99,7 @@ def _beside(
         (row.published[place], spread),
         metrics.interval(list(ours.values())) if ours else None,
         tuple(sorted(ours)),
-        f"{command} --seeds {source.seeds}",
+        f"{command} --seeds {source.seeds}" + machinery(groups[0].runs if groups else ()),
     )
 
 
@@ -170,7 +172,8 @@ class Step:
     @property
     def command(self) -> str:
         """The sweep that trains it."""
-        return f"dualmix sweep ladder --methods '{self.rung.name}'"
+        runs = self.group.runs if self.group else ()
+        return f"dualmix sweep ladder --methods '{self.rung.name}'{machinery(runs)}"
 
 
 @dataclass(frozen=True, slots=True)
