@@ -210,6 +210,15 @@ def test_data_of_ones_own_come_first(tmp_path: Path) -> None:
     assert said.index("## Digits") < said.index("## CIFAR-100") < said.index("## The paper's Table")
 
 
+def test_an_upper_bound_is_not_the_best_of_a_stream(tmp_path: Path) -> None:
+    accurate(tmp_path, "er", [8, 9])
+    accurate(tmp_path, "mir", [14])
+    made(tmp_path, "iid-offline", table=np.array([[[9, 1], [1, 9]]]))
+    said = {one.title: " ".join(one.sentences) for one in paragraphs(summarise(read(tmp_path)))}
+    assert "mir with memory 1,000 has the highest" in said["What came out"]
+    assert "2 configurations)" in said["What came out"], "those that it is the best of"
+
+
 def test_the_summary_by_hand(tmp_path: Path) -> None:
     """The paper has er 8.4 ± 0.5 and mir 8.7 ± 0.4; er+dualmix is 10, 11 and 12 above er,
     so 11 ± 4.303 / sqrt(3) = 11 ± 2.48."""

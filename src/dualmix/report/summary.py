@@ -77,9 +77,12 @@ def _what(summary: Summary) -> Iterator[str]:
 
 
 def _best(summary: Summary) -> Iterator[str]:
-    """Yield the most accurate configuration of each stream, with the number of its seeds."""
+    """Yield the most accurate configuration of each stream, with the number of its seeds; one that
+    had all classes at once, such as an upper bound, is none of them.
+    """
     for stream in summary.streams[:MOST]:
-        scored = [(i, g) for g in stream.groups if (i := g.interval("average_accuracy"))]
+        groups = [group for group in stream.groups if group.tasks > 1]
+        scored = [(i, g) for g in groups if (i := g.interval("average_accuracy"))]
         if len(scored) < 2:
             continue
         accuracy, group = max(scored, key=lambda pair: pair[0].mean)
