@@ -80,6 +80,7 @@ def tables(summary: Summary) -> dict[str, list[str]]:
         "best": best_table(summary),
         "agreement": agreement_table(summary),
         "formula": formula_table(summary),
+        "gains": gains_table(summary),
         "figures46": figures46_table(summary),
         "costs": costs_table("step"),
         "figure7": costs_table("Figure 7, memory 2,000"),
@@ -370,6 +371,31 @@ def formula_table(summary: Summary) -> list[str]:
 
 
 FORMULAS = {"Eq. 15": "forgetting", "the reference code's": "forgetting_ref"}
+
+
+def gains_table(summary: Summary) -> list[str]:
+    """Return what DualMix adds to each host of Table 1, seed by seed, above the difference of the
+    paper's means.
+    """
+    matching = Matching(summary.collection)
+    rows = []
+    for host in (name for name in ACCURACY if f"{name}{MIXED}" in ACCURACY):
+        cells = []
+        for at, memory in enumerate(SIZES):
+            told = {"data.name": DATA[0], "method.memory": memory}
+            plain, mixed = (
+                groups[0].values("average_accuracy") if groups else {}
+                for groups in (matching.groups(row, row, told) for row in (host, f"{host}{MIXED}"))
+            )
+            ours = [mixed[seed] - plain[seed] for seed in sorted(plain.keys() & mixed.keys())]
+            (theirs, _), (without, _) = ACCURACY[f"{host}{MIXED}"][at], ACCURACY[host][at]
+            gain = with_seeds(metrics.interval(ours) if ours else None)
+            cells.append(f"{gain}<br>{theirs - without:.1f}")
+        rows.append([f"`{host}`", *cells])
+    return rows_of(["host", *(f"M {memory:,}" for memory in SIZES)], rows)
+
+
+MIXED = "+dualmix"
 
 
 def costs_table(group: str) -> list[str]:

@@ -15,6 +15,7 @@ from studies.evidence_tables import (
     best_table,
     figures46_table,
     formula_table,
+    gains_table,
     rules_table,
 )
 from tests.report.makers import counts, made
@@ -57,6 +58,18 @@ def test_how_far_ours_are_from_each_published_table(tmp_path: Path) -> None:
     assert rows[1] == "| Table 1, methods with DualMix | 1 of 12 | +2.5 | 2.5 | 0 of 1 |"
     assert rows[4] == "| The survey of Mai et al. | 1 of 14 | +0.9 | 0.9 | no ± published |"
     assert rows[5] == "| The paper of SCR | 0 of 15 | – | – | – |"
+
+
+def test_what_dualmix_adds_is_paired_by_seed(tmp_path: Path) -> None:
+    """Seeds 1 and 2 have both, with 10 and 12 points between; the paper has 17.5 - 8.4."""
+    for seed, (plain, mixed) in enumerate([(9, 0), (8, 18), (10, 22)]):
+        for label, mean in (("er", plain), ("er+dualmix", mixed)):
+            if mean:
+                table = counts([[100], [0, 2 * mean]], images=100)
+                made(tmp_path, label, seed, {"method.memory": 1000}, table=table)
+    rows = gains_table(summarise(collect(Store(tmp_path))))[2:]
+    assert rows[0] == "| `er` | 11.0 (n 2)<br>9.1 | –<br>7.6 | –<br>4.5 |"
+    assert [row.split("`")[1] for row in rows] == ["er", "gss", "mir", "aser"]
 
 
 def test_the_best_of_each_task_follows_from_both_scores(tmp_path: Path) -> None:
