@@ -132,9 +132,12 @@ def design(found: Ladder) -> Design | None:
         for step in found.steps
         if step.group and len(step.group.runs) >= FEWEST and _belongs(step.rung)
     ]
+    some = [(rung, group) for rung, group in some if group.content == some[0][1].content]
     if not some:
         return None
-    seeds = sorted(set.intersection(*(set(group.seeds) for _, group in some)))
+    seeds = sorted(
+        set.intersection(*({*group.values(score)} for _, group in some for score in PAIRED))
+    )
     same: dict[tuple[str, ...], list[tuple[Rung, Group]]] = {}
     for rung, group in some:
         keys = tuple(run.key for run in group.runs if run.seed in seeds)
